@@ -1,0 +1,91 @@
+"""What several test folders share: the project's root and throw-away copies of it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# In place of vLLM: answers what the workflow asks of the engine's interpreter, and serves the golden server.
+FAKE_ENGINE = """#!/bin/sh
+case "$*" in
+    *vllm.entrypoints*) exec {python} {golden} {flags} "$@" ;;
+    *) exec {python} "$@" ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A throw-away copy of the project, a git repository of its own, in which commands run."""
+
+    root: Path
+
+    def run(self, *command: str, timeout_s: float = 100, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.environment(**environment),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command, cwd=self.root, env=self.environment(**environment), start_new_session=True, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run("snakemake", *arguments, **environment)
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "PYTEST_"))}
+        path = f"{Path(sys.executable).parent}:{own['PATH']}"
+        own |= {"PYTHONPATH": str(self.root / "workflow")}  # the copy, not the checkout that the tests run from
+        return own | {"PATH": path, "SPILLWAY_LOCK": str(self.root / "measuring.lock")} | changes
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        path = self.root / file
+        text = path.read_text()
+        assert old in text, f"{file} does not hold {old!r}"
+        path.write_text(text.replace(old, new))
+
+    def fake_engine(self, *flags: str) -> None:
+        python = self.root / ".envs/engine-cpu/bin/python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text(
+            FAKE_ENGINE.format(python=sys.executable, golden=ROOT / "tests/golden_server.py", flags=" ".join(flags))
+        )
+        python.chmod(0o755)
+        (self.root / ".envs/engine-cpu/.ready").touch()
+
+
+def copy_project(target: Path) -> Project:
+    """The files that git tracks or would track, as a clone with one commit."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True, text=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    project = Project(target)
+    identity = {f"GIT_{who}_{what}": "tests@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    for command in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "copy"]):
+        done = project.run("git", *command, **identity)
+        assert done.returncode == 0, done.stderr
+    return project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A fresh copy of the project, with nothing built."""
+    return copy_project(tmp_path / "project")

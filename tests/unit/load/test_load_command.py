@@ -1,0 +1,42 @@
+"""`spillway load URL` writes the tables of a cell, and says what is wrong before it sends anything."""
+
+import json
+from pathlib import Path
+
+import pytest
+from servers import SWEEP, golden_process
+
+from spillway.load.load_command import main
+from spillway.record import parquet
+
+
+def test_one_workload_against_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workload = tmp_path / "sweep.json"
+    workload.write_text(json.dumps(SWEEP))
+    arguments = ["--model", "golden", "--workload", str(workload), "--out", str(tmp_path / "out"), "--delay-bound-ms", "500"]
+    with golden_process() as server:
+        assert main([server.url, *arguments, "--token-ids", "10:1999", "--option", "ignore_eos=true"]) == 0
+        printed = capsys.readouterr()
+        again = main([server.url, *arguments])
+    requests = parquet.read(tmp_path / "out" / "load.requests.parquet")
+    assert (requests.phase == "measured").sum() == 6 and set(requests.prompt_tokens) == {100}
+    cells = parquet.read(tmp_path / "out" / "load.cells.parquet")
+    origin = parquet.provenance(tmp_path / "out" / "load.cells.parquet")
+    assert cells.run[0] == origin["run"] and origin["server"] == server.url
+    assert "6 of 6 requests ok, cell measured" in printed.out
+    assert "TTFT           median" in printed.out and "p95 too few samples: 6 of 59" in printed.out
+    assert isinstance(again, str) and "exists already" in again
+
+
+def test_what_cannot_start_is_said(tmp_path: Path) -> None:
+    rest = ["--workload", json.dumps(SWEEP), "--out", str(tmp_path)]
+    with golden_process() as server:
+        wrong_model = main([server.url, "--model", "other", *rest])
+    assert isinstance(wrong_model, str) and "found the models ['golden']; expected 'other'" in wrong_model
+    nobody = main([server.url, "--model", "golden", *rest])
+    assert isinstance(nobody, str) and "no answer" in nobody and "is the server up" in nobody
+    keyless = main([server.url, "--model", "golden", *rest, "--api-key-variable", "SPILLWAY_NO_SUCH_KEY"])
+    assert isinstance(keyless, str) and "SPILLWAY_NO_SUCH_KEY is not set" in keyless
+    absent = main([server.url, "--model", "golden", "--workload", str(tmp_path / "none.json"), "--out", str(tmp_path)])
+    assert isinstance(absent, str) and "none.json" in absent
+    assert list(tmp_path.glob("*.parquet")) == []

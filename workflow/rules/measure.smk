@@ -1,0 +1,34 @@
+# The only rules that start a server. They have no outputs: a run is always a new one (runs/<host>/<experiment>/<run id>/),
+# and its tables are published into data/, which no rule makes. So nothing that builds the paper can ever start a server,
+# and neither a clone nor `-F`, `touch` or `--delete-all-output` can lose or measure anything.
+
+for name in EXPERIMENTS:
+
+    rule:
+        name:
+            name
+        input:
+            ancient(environment_of(name)),
+        log:
+            f"logs/{name}/{HOST}.log",
+        resources:
+            gpu=1,
+        params:
+            experiment=name,
+            host=HOST,
+        shell:
+            "exec python -m spillway.measure {params.experiment} --host {params.host} --log {log} --stop-with-parent"
+
+
+rule measure:
+    """All experiments of the host, one after the other."""
+    input:
+        ancient(sorted({marker for name in EXPERIMENTS for marker in environment_of(name)})),
+    log:
+        f"logs/measure/{HOST}.log",
+    resources:
+        gpu=1,
+    params:
+        host=HOST,
+    shell:
+        "exec python -m spillway.measure --all --host {params.host} --log {log} --stop-with-parent"

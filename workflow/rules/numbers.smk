@@ -1,0 +1,14 @@
+rule numbers:
+    """Every number of the paper, computed from the data files and checked: finite, fresh, and vouched for by the manifest."""
+    input:
+        data=lambda wildcards: paper_data(wildcards.host),
+        manifest="data/MANIFEST.csv",
+        numbers="paper/numbers.yaml",
+        specifications=specifications(),
+        library=library("paper", "record", "spec"),
+    output:
+        "build/{host}/numbers.json",
+    log:
+        "logs/numbers/{host}.log",
+    shell:
+        "python -m spillway.paper.numbers --host {wildcards.host} --out {output} > {log} 2>&1"

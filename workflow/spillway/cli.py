@@ -1,0 +1,30 @@
+"""The command `spillway`: one subcommand for each question that a person asks outside the workflow."""
+
+import importlib
+import sys
+
+# subcommand -> (module whose main(argv) runs it, what it answers)
+COMMANDS = {
+    "fit": ("spillway.fit.command", "what fits on a host, and the smallest plan that does"),
+    "publish": ("spillway.record.publish_command", "publish the tables of a run folder into data/"),
+    "explain": ("spillway.paper.explain_command", "show where a number of the paper comes from"),
+}
+
+
+def usage() -> str:
+    """The help text: every subcommand with the question that it answers."""
+    lines = [f"  {name:<8} {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: spillway COMMAND ...", "", *lines, "", "spillway COMMAND --help explains one."])
+
+
+def main() -> None:
+    """Run a subcommand; ends with status 2 and the list of subcommands if there is none of that name."""
+    match sys.argv[1:]:
+        case [("-h" | "--help"), *_]:
+            print(usage())
+        case [name, *arguments] if name in COMMANDS:
+            sys.exit(importlib.import_module(COMMANDS[name][0]).main(arguments))
+        case [name, *_]:
+            sys.exit(f"spillway: no command {name!r}\n\n{usage()}")
+        case _:
+            sys.exit(usage())

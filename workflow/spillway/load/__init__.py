@@ -1,0 +1,1 @@
+"""How fast does the server answer? SSE framing, client, workloads and latency definitions."""

@@ -1,0 +1,65 @@
+"""What the server says about itself: the lines of its /metrics that matter beside a request."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+# Column -> vLLM's metric. A counter is exposed with `_total` or without, depending on the version of its library.
+GAUGES = {
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+    "kv_cache_usage_fraction": "vllm:kv_cache_usage_perc",  # of 1, despite its name
+}
+COUNTERS = {
+    "preemptions": "vllm:num_preemptions",
+    "prefix_query_tokens": "vllm:prefix_cache_queries",
+    "prefix_hit_tokens": "vllm:prefix_cache_hits",
+    "prompt_tokens": "vllm:prompt_tokens",
+    "output_tokens": "vllm:generation_tokens",
+}
+COLUMNS = {**GAUGES, **COUNTERS}
+_NAMES = {name: column for column, name in GAUGES.items()} | {
+    name + suffix: column for column, name in COUNTERS.items() for suffix in ("", "_total")
+}
+# A whole page is hundreds of histogram lines, whose parsing would hold up the streams by 10 ms at every scrape.
+_WANTED = re.compile(rf"^(?:{'|'.join(map(re.escape, _NAMES))})[{{ ].*$", re.MULTILINE)
+
+
+def parse_metrics(page: str) -> dict[str, dict[str, float]]:
+    """Engine -> column -> value; what the page lacks is lacking here, never 0.
+
+    An engine is the value of the label `engine` ("0" where there is none): one for each data-parallel rank.
+    """
+    engines: dict[str, dict[str, float]] = {}
+    lines = "".join(line + "\n" for line in _WANTED.findall(page))
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            values = engines.setdefault(sample.labels.get("engine", "0"), {})
+            column = _NAMES[sample.name]
+            # One engine may serve several model names, each with a line of its own.
+            values[column] = values.get(column, 0.0) + sample.value
+    return engines
+
+
+def rise(before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]], column: str) -> int | None:
+    """By how much a counter rose over all engines; None if either page lacks it, or if it fell (the server restarted)."""
+    first = [values.get(column) for values in before.values()]
+    last = [values.get(column) for values in after.values()]
+    if not first or not last or None in first or None in last:
+        return None
+    difference = sum(value for value in last if value is not None) - sum(value for value in first if value is not None)
+    return round(difference) if difference >= 0 else None
+
+
+def rows(at_s: float, engines: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Rows of the table server_metrics, one for each engine."""
+    found = []
+    for engine, values in engines.items():
+        row: dict[str, Any] = {"at_s": at_s, "engine": engine}
+        for column in COLUMNS:
+            value = values.get(column)
+            row[column] = value if value is None or column == "kv_cache_usage_fraction" else round(value)
+        found.append(row)
+    return found

@@ -1,0 +1,1 @@
+"""Which number stands in the text? Numbers, formatting, figures, templates, audit."""

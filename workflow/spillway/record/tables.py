@@ -1,0 +1,404 @@
+"""The column dictionary: every table that Spillway records, each column with its type, unit and meaning.
+
+A column's unit is the end of its name (`_s` seconds, `_bytes`, `_tokens`, `_tok_per_s`, `_fraction` of 1). `data/README.md`
+is generated from this file.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its Arrow type, what it means, and whether a row may lack it (a lacking value is null, never 0)."""
+
+    type: pa.DataType
+    meaning: str
+    nullable: bool = False
+
+
+TEXT, INTEGER, REAL, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+# Every measured table starts with these: which run, which start of the server, which cell of the experiment.
+KEYS = {
+    "run": Column(TEXT, "run id: start time in UTC and a random suffix"),
+    "boot": Column(INTEGER, "which start of the server within the run, from 0"),
+    "cell": Column(TEXT, "name of the cell: one workload at one setting"),
+}
+
+BOOTS = {
+    "run": KEYS["run"],
+    "boot": KEYS["boot"],
+    "startup_s": Column(REAL, "from launch to ready: health, one long prefill, one decode at full batch"),
+    "health_s": Column(REAL, "from launch to the first healthy answer"),
+    "process_memory_bytes": Column(INTEGER, "memory of the server's processes when ready: proportional set size (PSS)"),
+    "weights_bytes": Column(INTEGER, "bytes of weights, as the engine's log says", nullable=True),
+    "kv_cache_tokens": Column(INTEGER, "tokens that the KV cache holds, as the engine's log says", nullable=True),
+}
+
+MEMORY = {
+    "run": KEYS["run"],
+    "boot": KEYS["boot"],
+    "place": Column(TEXT, "where the bytes lie: checkpoint, host, or gpu and its number"),
+    "component": Column(TEXT, "what the bytes are: a kind of weights, the KV cache, the whole process"),
+    "predicted_bytes": Column(INTEGER, "what the memory model says; null where it predicts nothing", nullable=True),
+    "predicted_from": Column(TEXT, "source of the prediction: computed, or what it was taken from", nullable=True),
+    "measured_bytes": Column(INTEGER, "what was found; null where nothing reports it", nullable=True),
+    "measured_from": Column(TEXT, "what reported it: checkpoint header, engine log, process memory", nullable=True),
+}
+
+CELLS = {
+    **KEYS,
+    "kind": Column(TEXT, "kind of the workload, see spec/workload.py"),
+    "streams": Column(INTEGER, "streams at once: streams, users or contexts; null for arrivals", nullable=True),
+    "prompt_tokens": Column(INTEGER, "length of every prompt, as the workload asks; null if they vary", nullable=True),
+    "context_tokens": Column(INTEGER, "length of the longest prompt: the same, or the limit of a growing context"),
+    "output_tokens": Column(INTEGER, "length of every answer, or the limit of one that is drawn"),
+    "rate_per_s": Column(REAL, "arrivals per second that the workload asks for (open loop)", nullable=True),
+    "seed": Column(INTEGER, "of lengths, pauses and arrivals"),
+    "workload": Column(TEXT, "the whole workload as JSON"),
+    "api": Column(TEXT, "completions: prompts of token ids; chat: prompts of words"),
+    "outcome": Column(TEXT, "measured; marked: see `marks`; failed: the server died or no measured request succeeded"),
+    "marks": Column(TEXT, "each reason not to take the cell as it is, as `name: reason`, joined by `; `", nullable=True),
+    "started_at": Column(TEXT, "wall clock in UTC when the cell's clock read 0; never use it for a latency"),
+    "duration_s": Column(REAL, "from the cell's start to the end of its last request"),
+    "window_start_s": Column(REAL, "first measured request sent; null if none was", nullable=True),
+    "window_end_s": Column(REAL, "last measured request ended; null if none was sent", nullable=True),
+    "requests_planned": Column(INTEGER, "measured requests that the workload asks for"),
+    "requests_ok": Column(INTEGER, "measured requests answered whole"),
+    **{
+        f"requests_{error}": Column(INTEGER, f"measured requests that failed: {error}, see load/client.py")
+        for error in (
+            "connect",
+            "timeout",
+            "transport",
+            "truncated",
+            "in_band_error",
+            "empty",
+            "not_sse",
+            "http_status",
+            "not_sent",
+        )
+    },
+    "unmeasured_failed": Column(INTEGER, "warm-up and cool-down requests that failed"),
+    "shared_prompt_tokens": Column(INTEGER, "prompt tokens, over all requests sent, that a cache may have answered"),
+    "sent_prompt_tokens": Column(INTEGER, "prompt tokens over all requests sent"),
+    "cached_prompt_tokens": Column(
+        INTEGER, "prompt tokens answered from cache by the requests' own usage; null if any did not say", nullable=True
+    ),
+    "prefix_hit_tokens": Column(INTEGER, "rise of the server's prefix hit counter; null if it has none", nullable=True),
+    "prefix_query_tokens": Column(INTEGER, "rise of its prefix query counter; null if it has none", nullable=True),
+    "preemptions": Column(INTEGER, "rise of its preemption counter; null if it has none", nullable=True),
+    "client_processes": Column(INTEGER, "processes that sent the requests"),
+    "client_delay_p50_s": Column(REAL, "median receive delay, against events that carry their send time", nullable=True),
+    "client_delay_p99_s": Column(REAL, "99th percentile of the same", nullable=True),
+    "client_delay_bound_s": Column(REAL, "what the 99th percentile must not pass"),
+    "loop_delay_p50_s": Column(REAL, "median lateness of the client's event loop during the cell", nullable=True),
+    "loop_delay_p99_s": Column(REAL, "99th percentile of the same", nullable=True),
+}
+
+REQUESTS = {
+    **KEYS,
+    "request": Column(INTEGER, "number of the request in the cell, in the order of sending"),
+    "stream": Column(INTEGER, "stream that sent it, from 0; null: sent before all streams, or by the clock", nullable=True),
+    "streams": Column(INTEGER, "streams that the cell keeps at work at once; null for arrivals", nullable=True),
+    "turn": Column(INTEGER, "number of the request in its stream, from 0"),
+    "phase": Column(TEXT, "warmup, measured or cooldown: only `measured` is"),
+    "outcome": Column(TEXT, "ok, failed, or cancelled (cool-down only)"),
+    "error": Column(TEXT, "class of the failure, see load/client.py", nullable=True),
+    "message": Column(TEXT, "what the server or the connection said, cut to 500 characters", nullable=True),
+    "http_status": Column(INTEGER, "null if no answer began", nullable=True),
+    "retried": Column(FLAG, "sent twice, because a kept connection had been closed before any answer"),
+    "scheduled_s": Column(REAL, "when it was due, since the cell's start; null if that was never decided", nullable=True),
+    "sent_s": Column(REAL, "just before sending", nullable=True),
+    "first_byte_s": Column(REAL, "head of the answer", nullable=True),
+    "first_output_s": Column(REAL, "first chunk with content, reasoning or a tool call", nullable=True),
+    "first_answer_s": Column(REAL, "first chunk with content or a tool call", nullable=True),
+    "last_output_s": Column(REAL, "last chunk with output", nullable=True),
+    "end_s": Column(REAL, "the request was over, well or not", nullable=True),
+    "ttft_s": Column(REAL, "load/latency.py; null unless ok, as are the four below", nullable=True),
+    "ttfa_s": Column(REAL, "time to the first answer chunk, past any reasoning", nullable=True),
+    "tpot_s": Column(REAL, "time per output token; null also if the tokens of a chunk are not known", nullable=True),
+    "rate_tok_per_s": Column(REAL, "speed of the stream: 1 / TPOT", nullable=True),
+    "e2e_s": Column(REAL, "from sending to the last output chunk", nullable=True),
+    "response_s": Column(REAL, "from schedule to the last output chunk", nullable=True),
+    "asked_prompt_tokens": Column(INTEGER, "tokens put into the prompt"),
+    "asked_output_tokens": Column(INTEGER, "tokens asked for"),
+    "shared_tokens": Column(INTEGER, "leading prompt tokens that an earlier request of the cell had sent"),
+    "prompt_tokens": Column(INTEGER, "by the server's usage; null if it gave none, as are the two below", nullable=True),
+    "cached_tokens": Column(INTEGER, "prompt tokens answered from cache", nullable=True),
+    "output_tokens": Column(INTEGER, "output tokens", nullable=True),
+    "output_tokens_source": Column(TEXT, "continuous_usage (on every chunk), final_usage, or none"),
+    "first_chunk_tokens": Column(INTEGER, "tokens up to and with the first output chunk", nullable=True),
+    "last_chunk_tokens": Column(INTEGER, "tokens up to and with the last output chunk", nullable=True),
+    "output_chunks": Column(INTEGER, "chunks with output"),
+    "content_chars": Column(INTEGER, "characters of content"),
+    "reasoning_chars": Column(INTEGER, "characters of reasoning"),
+    "tool_call_chars": Column(INTEGER, "characters of tool calls: names and arguments"),
+    "finish_reason": Column(TEXT, "as the server said it", nullable=True),
+    "received_bytes": Column(INTEGER, "bytes of the body"),
+}
+
+CHUNKS = {
+    **KEYS,
+    "request": Column(INTEGER, "number of the request in the cell"),
+    "chunk": Column(INTEGER, "number of the event in the request, [DONE] left out"),
+    "at_s": Column(REAL, "when the read that completed it arrived, since the cell's start"),
+    "kind": Column(TEXT, "content, reasoning, tool_call, or none: a role, a finish reason or a usage alone"),
+    "chars": Column(INTEGER, "characters of its text"),
+    "tokens": Column(INTEGER, "output tokens up to and with it, if it says so", nullable=True),
+}
+
+SERVER_METRICS = {
+    **KEYS,
+    "at_s": Column(REAL, "since the cell's start; null in a column below means that the server does not expose it"),
+    "engine": Column(TEXT, "data-parallel rank"),
+    "running": Column(INTEGER, "requests being computed", nullable=True),
+    "waiting": Column(INTEGER, "requests in its queue", nullable=True),
+    "kv_cache_usage_fraction": Column(REAL, "of the KV cache's blocks, in use", nullable=True),
+    "preemptions": Column(INTEGER, "since its start, as are those below", nullable=True),
+    "prefix_query_tokens": Column(INTEGER, "prompt tokens looked up in the prefix cache", nullable=True),
+    "prefix_hit_tokens": Column(INTEGER, "prompt tokens found there", nullable=True),
+    "prompt_tokens": Column(INTEGER, "prompt tokens taken in", nullable=True),
+    "output_tokens": Column(INTEGER, "tokens written", nullable=True),
+}
+
+CLIENT_METRICS = {
+    **KEYS,
+    "at_s": Column(REAL, "since the cell's start"),
+    "process": Column(INTEGER, "process of the client, from 0"),
+    "cpu_fraction": Column(REAL, "of one core, over the last second"),
+    "memory_bytes": Column(INTEGER, "resident"),
+    "loop_delay_s": Column(REAL, "latest that the event loop came to a tick in the last second"),
+}
+
+GPU_METRICS = {
+    **KEYS,
+    "at_s": Column(REAL, "since the cell's start; null in a column below means that the driver does not say"),
+    "gpu": Column(INTEGER, "index by NVML"),
+    "memory_used_bytes": Column(INTEGER, "by all processes", nullable=True),
+    "pcie_received_bytes_per_s": Column(INTEGER, "host to GPU, over 20 ms", nullable=True),
+    "pcie_sent_bytes_per_s": Column(INTEGER, "GPU to host, over 20 ms", nullable=True),
+    "sm_clock_mhz": Column(INTEGER, "clock of the multiprocessors", nullable=True),
+    "memory_clock_mhz": Column(INTEGER, "clock of the memory", nullable=True),
+    "power_w": Column(REAL, "drawn by the board", nullable=True),
+    "busy_fraction": Column(REAL, "of the last sample period, with a kernel running", nullable=True),
+    "temperature_c": Column(INTEGER, "of the GPU", nullable=True),
+}
+
+# Computed, not measured by a server: these two have no run, boot or cell.
+_SOURCE = Column(TEXT, "published figures, trace (public sessions) or logs (one's own)")
+_LEVEL = Column(REAL, "largest share of time in overload that is accepted")
+_CASE = Column(TEXT, "whose developers, server and prices: published, or logs")
+_MORE_THAN_K = "with more streams busy than the server holds at the floor"
+
+ACTIVITY = {
+    "activity_profile": {
+        "source": _SOURCE,
+        "rule": Column(TEXT, "what counts as working time"),
+        "developers": Column(INTEGER, "developers whose logs were read", nullable=True),
+        "days": Column(INTEGER, "days that count, over all developers; null where the source has no calendar", nullable=True),
+        "window_s": Column(REAL, "working time under the rule"),
+        "stream_s": Column(REAL, "time in which streams were busy within it; each stream counts"),
+        "union_s": Column(REAL, "time in which at least one stream was busy", nullable=True),
+        "q_fraction": Column(REAL, "stream time over working time: mean busy streams of one developer"),
+        "q_low_fraction": Column(REAL, "lower end of its 95 % interval", nullable=True),
+        "q_high_fraction": Column(REAL, "upper end of its 95 % interval", nullable=True),
+        "interval": Column(TEXT, "how the interval was made", nullable=True),
+        "q_session_median_fraction": Column(REAL, "the same share, median over sessions", nullable=True),
+        "week_fraction": Column(REAL, "stream time over all 168 hours of a week", nullable=True),
+        "calls": Column(INTEGER, "responses of the model, each counted once", nullable=True),
+        "sessions": Column(INTEGER, "conversations", nullable=True),
+        "context_per_output": Column(REAL, "tokens of context sent for each token written, over all calls", nullable=True),
+        "context_per_output_session_median": Column(REAL, "the same, median over sessions", nullable=True),
+        "context_per_estimated_output": Column(
+            REAL, "the same over all calls, with output tokens estimated from the text where that gives more", nullable=True
+        ),
+        "untimed_fraction": Column(REAL, "of the calls, without a usable time: their time is missing", nullable=True),
+        "under_recorded_fraction": Column(REAL, "of the calls, with far more text than recorded tokens", nullable=True),
+    },
+    "activity_concurrency": {
+        "source": _SOURCE,
+        "streams": Column(INTEGER, "streams of one developer busy at once; of one session in the trace"),
+        "time_s": Column(REAL, "time with exactly so many"),
+        "fraction": Column(REAL, "of the time with at least one"),
+    },
+    "activity_hours": {
+        "source": _SOURCE,
+        "hour": Column(INTEGER, "local hour of the day"),
+        "stream_s": Column(REAL, "time in which streams were busy; each stream counts"),
+        "union_s": Column(REAL, "time in which at least one stream was busy"),
+    },
+    "activity_days": {
+        "source": _SOURCE,
+        "developer": Column(INTEGER, "number of the developer, from 0"),
+        "day": Column(TEXT, "local date"),
+        "window_s": Column(REAL, "working time under the rule"),
+        "stream_s": Column(REAL, "time in which streams were busy within it; each stream counts"),
+        "union_s": Column(REAL, "time in which at least one stream was busy"),
+    },
+    "activity_turns": {
+        "source": _SOURCE,
+        "quantile": Column(REAL, "share of the calls that do not exceed the values"),
+        "duration_s": Column(REAL, "time of the response"),
+        "context_tokens": Column(REAL, "whole context sent"),
+        "output_tokens": Column(REAL, "tokens written, as recorded"),
+    },
+    "activity_flags": {
+        "source": _SOURCE,
+        "flag": Column(TEXT, "what may be wrong with a log"),
+        "count": Column(INTEGER, "how often it was found"),
+        "meaning": Column(TEXT, "what the count counts"),
+    },
+}
+
+SEATS = {
+    "seats_published": {
+        "figure": Column(TEXT, "id in published/figures.csv"),
+        "published": Column(REAL, "as stated, in the unit of figures.csv"),
+        "recomputed": Column(REAL, "from the published inputs, in the same unit"),
+        "reading": Column(TEXT, "the formula"),
+        "agrees": Column(FLAG, "rounded to the stated digits, the two are equal"),
+        "q_low_fraction": Column(REAL, "lowest q that gives the same number of seats; null for other figures", nullable=True),
+        "q_high_fraction": Column(REAL, "highest q that gives the same number of seats", nullable=True),
+    },
+    "seats_overload": {
+        "case": _CASE,
+        "model": Column(TEXT, "assumption about demand"),
+        "developers": Column(INTEGER, "on one server"),
+        "clock_fraction": Column(REAL, f"of clock time {_MORE_THAN_K}"),
+        "experienced_fraction": Column(REAL, f"of generated stream time {_MORE_THAN_K}"),
+    },
+    "seats_models": {
+        "case": _CASE,
+        "model": Column(TEXT, "assumption about demand"),
+        "criterion": Column(TEXT, "what the share is of: clock time, experienced (stream) time, tokens, attempts"),
+        "level_fraction": _LEVEL,
+        "seats": Column(INTEGER, "most developers on one server"),
+        "reference_developers": Column(INTEGER, "seats by clock time at 1 % for independent developers"),
+        "reference_fraction": Column(REAL, "the criterion's share with that many developers"),
+    },
+    "seats_correlation": {
+        "case": _CASE,
+        "rho": Column(REAL, "intra-class correlation of two developers' busy times (beta-binomial)"),
+        "criterion": Column(TEXT, "what the share is of"),
+        "level_fraction": _LEVEL,
+        "seats": Column(INTEGER, "most developers on one server"),
+        "break_even_developers": Column(REAL, "subscriptions that cost as much as one server"),
+    },
+    "seats_assumptions": {
+        "case": _CASE,
+        "assumption": Column(TEXT, "which one is changed; the others stay"),
+        "setting": Column(TEXT, "to what"),
+        "seats": Column(INTEGER, "most developers on one server at 1 % of clock time, or of what the setting says"),
+        "base_seats": Column(INTEGER, "the same with nothing changed"),
+        "break_even_developers": Column(REAL, "subscriptions that cost as much as one server"),
+    },
+    "seats_servers": {
+        "case": _CASE,
+        "developers": Column(INTEGER, "in the team"),
+        "reading": Column(TEXT, "when servers are enough"),
+        "servers": Column(INTEGER, "fewest that are"),
+        "servers_paid": Column(INTEGER, "with the spare ones"),
+        "bill_month": Column(REAL, "for all of them and operations, in the currency"),
+        "currency": Column(TEXT, "of the bill"),
+        "saving_fraction": Column(REAL, "of the price of the subscriptions; negative: dearer"),
+    },
+    "seats_cost": {
+        "case": _CASE,
+        "setting": Column(TEXT, "what is changed about the bill"),
+        "developers": Column(INTEGER, "in the team"),
+        "servers": Column(INTEGER, "pooled, at 1 % of clock time, with the spare ones"),
+        "break_even_developers": Column(REAL, "subscriptions that cost as much as one server at work"),
+        "saving_fraction": Column(REAL, "of the price of the subscriptions; negative: dearer"),
+        "clock_seats": Column(INTEGER, "seats of one server at 1 % of clock time"),
+        "experienced_seats": Column(INTEGER, "seats of one server at 1 % of generated stream time"),
+    },
+    "seats_fan": {
+        "case": _CASE,
+        "q_from": Column(TEXT, "where the distribution of q comes from"),
+        "quantile": Column(REAL, "of the seats"),
+        "q_fraction": Column(REAL, "q at that quantile; a high q gives few seats"),
+        "streams": Column(INTEGER, "that the server holds at the floor"),
+        "clock_seats": Column(INTEGER, "at 1 % of clock time"),
+        "experienced_seats": Column(INTEGER, "at 1 % of generated stream time"),
+    },
+    "seats_interval": {
+        "case": _CASE,
+        "q_from": Column(TEXT, "where the distribution of q comes from"),
+        "quantity": Column(TEXT, "what the interval is of"),
+        "value": Column(REAL, "at the case's q"),
+        "low": Column(REAL, "lower end of the 95 % interval"),
+        "median": Column(REAL, "median"),
+        "high": Column(REAL, "upper end of the 95 % interval"),
+    },
+    "seats_episodes": {
+        "case": _CASE,
+        "developers": Column(INTEGER, "on one server"),
+        "windows": Column(INTEGER, "working windows that were simulated"),
+        "q_fraction": Column(REAL, "mean busy streams of a developer in the simulation"),
+        "clock_fraction": Column(REAL, f"of clock time {_MORE_THAN_K}, simulated"),
+        "clock_exact_fraction": Column(REAL, "the same by the binomial formula"),
+        "experienced_fraction": Column(REAL, f"of generated stream time {_MORE_THAN_K}, simulated"),
+        "experienced_exact_fraction": Column(REAL, "the same by the binomial formula"),
+        "episodes_per_window": Column(REAL, f"periods {_MORE_THAN_K}, per working window"),
+        "episode_mean_s": Column(REAL, "their mean length; null without any, as are the two below", nullable=True),
+        "episode_median_s": Column(REAL, "their median length", nullable=True),
+        "episode_p95_s": Column(REAL, "95th percentile of their length", nullable=True),
+        "turns_per_developer_window": Column(REAL, "turns that begin, per developer and working window"),
+        "arrives_full_fraction": Column(REAL, "of the turns, that find all streams taken; null if not asked", nullable=True),
+        "touched_fraction": Column(REAL, "of the turns, in overload at any time", nullable=True),
+        "lost_s_per_turn": Column(REAL, "seconds of work at capacity's speed that overload costs a turn", nullable=True),
+    },
+    "seats_episode_lengths": {
+        "case": _CASE,
+        "developers": Column(INTEGER, "on one server"),
+        "length_s": Column(REAL, "length of an overload episode"),
+        "cumulative_fraction": Column(REAL, "of the episodes, not longer"),
+    },
+    "seats_routing": {
+        "case": _CASE,
+        "developers": Column(INTEGER, "in the team"),
+        "servers": Column(INTEGER, "of the team"),
+        "routing": Column(TEXT, "how a turn finds its server, see seats/routing.py"),
+        "windows": Column(INTEGER, "working windows that were simulated"),
+        "clock_fraction": Column(REAL, f"of server time {_MORE_THAN_K}; pooled: of all servers together"),
+        "experienced_fraction": Column(REAL, "of generated stream time, the same"),
+        "away_fraction": Column(REAL, "of the turns, not on the developer's home; null without homes", nullable=True),
+        "cold_fraction": Column(REAL, "of the turns, on a server that lacks the session's prefix"),
+        "reread_tokens_per_turn": Column(REAL, "tokens of prefix read again, over all turns"),
+        "reread_s_per_turn": Column(REAL, "the same as time; null without a prefill speed", nullable=True),
+        "q_with_reread_fraction": Column(REAL, "q if that time were added; not fed back", nullable=True),
+    },
+    "seats_residency": {
+        "case": _CASE,
+        "kv_cache_tokens": Column(INTEGER, "that the KV cache of one server holds"),
+        "context_mean_tokens": Column(REAL, "mean context of the trace's requests"),
+        "mean_contexts": Column(REAL, "mean contexts that fit"),
+        "level_fraction": Column(REAL, "probability that the contexts do not fit, at most"),
+        "resident_developers": Column(INTEGER, "most developers whose contexts stay, one each"),
+        "clock_seats": Column(INTEGER, "seats by streams, at the same level of clock time"),
+        "experienced_seats": Column(INTEGER, "seats by streams, at the same level of generated stream time"),
+    },
+}
+
+TABLES: dict[str, dict[str, Column]] = {
+    "boots": BOOTS,
+    "cells": CELLS,
+    "requests": REQUESTS,
+    "chunks": CHUNKS,
+    "server_metrics": SERVER_METRICS,
+    "client_metrics": CLIENT_METRICS,
+    "gpu_metrics": GPU_METRICS,
+    "memory": MEMORY,
+    **ACTIVITY,
+    **SEATS,
+}
+
+
+def schema(table: str) -> pa.Schema:
+    """The Arrow schema of a table; raises KeyError with the known names if there is none of that name."""
+    if table not in TABLES:
+        raise KeyError(f"no table {table!r}; known: {', '.join(sorted(TABLES))}")
+    return pa.schema([pa.field(name, column.type, column.nullable) for name, column in TABLES[table].items()])
