@@ -5,7 +5,10 @@ import sys
 
 # subcommand -> (module whose main(argv) runs it, what it answers)
 COMMANDS = {
+    "load": ("spillway.load.load_command", "measure any OpenAI-compatible server with one workload"),
     "fit": ("spillway.fit.command", "what fits on a host, and the smallest plan that does"),
+    "usage": ("spillway.seats.usage_command", "how busy a developer's agents are, from their logs"),
+    "seats": ("spillway.seats.seats_command", "how many developers a server holds, and what it costs"),
     "publish": ("spillway.record.publish_command", "publish the tables of a run folder into data/"),
     "explain": ("spillway.paper.explain_command", "show where a number of the paper comes from"),
 }

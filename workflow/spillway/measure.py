@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ from spillway.fit.checkpoint import Folder, stored_bytes_by_component, stored_te
 from spillway.fit.config import read_config
 from spillway.fit.rows import Amount, memory_rows
 from spillway.fit.weights import FitError, bytes_by_component
+from spillway.load import capacity
+from spillway.load.latency import TooFewSamples
 from spillway.load.run import Endpoint, run_cell
 from spillway.record import manifest, parquet
 from spillway.record.parquet import RecordError
@@ -171,6 +174,7 @@ def _measure_boot(run: Run, boot: int, server: Server, origin: dict[str, Any], t
     if run.asked.experiment.measures == "memory":
         add("memory", _memory(run, boot, server))
     cells = run.asked.on.workloads()
+    requests: Rows = []
     for number, (cell, workload) in enumerate(cells.items(), start=1):
         run.say(f"boot {boot}: cell {number} of {len(cells)}: {cell}")
         result = asyncio.run(
@@ -191,10 +195,53 @@ def _measure_boot(run: Run, boot: int, server: Server, origin: dict[str, Any], t
         )
         for table, rows in result.tables().items():
             add(table, rows)
+        requests += result.requests
         for row in result.cells:
             if row["outcome"] != "measured":
                 run.say(f"boot {boot}: {cell}: {row['outcome']}: {row['marks']}")
         server.check_alive()
+    if (floor := run.asked.experiment.floor_tok_per_s) is not None:
+        add("capacity", _capacity(run, floor, requests))
+
+
+def _capacity(run: Run, floor_tok_per_s: float, requests: Rows) -> Rows:
+    """For each situation, the speed of a stream at each level and the largest level that holds the floor."""
+    judge = {"floor_tok_per_s": floor_tok_per_s, "margin_fraction": run.asked.experiment.margin_fraction}
+    situations: dict[str, dict[int, Rows]] = {}
+    for row in requests:
+        level = situations.setdefault(run.asked.on.situations()[row["cell"]], {}).setdefault(row["streams"], [])
+        if row["phase"] == "measured" and row["outcome"] == "ok" and row["rate_tok_per_s"] is not None:
+            level.append(row)
+    rows: Rows = []
+    for situation, counted in situations.items():
+        rates = {streams: [row["rate_tok_per_s"] for row in level] for streams, level in counted.items()}
+        levels = [capacity.level(streams, rates[streams]) for streams in sorted(rates)]
+        found = capacity.capacity(levels, **judge)
+        for each in levels:
+            rows.append(
+                judge
+                | {
+                    "situation": situation,
+                    "streams": each.streams,
+                    "requests": len(rates[each.streams]),
+                    "median_prompt_tokens": _median([row["prompt_tokens"] for row in counted[each.streams]]),
+                    "median_tok_per_s": _known(each.median_tok_per_s),
+                    "p5_tok_per_s": _known(each.p5_tok_per_s),
+                    "holds": _known(capacity.holds(each, **judge)),
+                    "capacity_streams": found.streams,
+                    "capacity_is": "at least" if found.at_least else "exact",
+                }
+            )
+    return rows
+
+
+def _median(values: list[int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(statistics.median(known)) if known else None
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, TooFewSamples) else value
 
 
 def _memory(run: Run, boot: int, server: Server) -> Rows:

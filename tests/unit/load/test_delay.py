@@ -2,6 +2,7 @@
 
 import asyncio
 import statistics
+import sys
 import time
 
 import pytest
@@ -32,13 +33,20 @@ def test_the_delay_is_a_fraction_of_a_gap() -> None:
     assert statistics.median(delays_s) < 0.005
 
 
-def test_a_client_that_is_slow_to_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    received = transport._Reads.data_received
-
-    def late(self: transport._Reads, data: bytes) -> None:
-        time.sleep(0.003)
-        received(self, data)
-
+def test_a_client_that_stamps_late_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = transport.arrival_s
     quick = statistics.median(measure())
-    monkeypatch.setattr(transport._Reads, "data_received", late)
+    monkeypatch.setattr(transport, "arrival_s", lambda ancillary: right(ancillary) + 0.003)
     assert statistics.median(measure()) - quick > 0.0025
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what arrives")
+def test_stamps_do_not_depend_on_how_late_the_client_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    readable = transport._Stream._readable
+
+    def late(self: transport._Stream) -> None:
+        time.sleep(0.002)
+        readable(self)
+
+    monkeypatch.setattr(transport._Stream, "_readable", late)
+    assert statistics.median(measure()) < 0.001

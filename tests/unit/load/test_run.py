@@ -27,13 +27,13 @@ def measured(result: CellResult) -> list[dict[str, Any]]:
 
 
 def marks(result: CellResult) -> list[str]:
-    return [mark.split(":")[0] for mark in (only_cell(result)["marks"] or "").split("; ") if mark]
+    return [mark.split(":")[0] for mark in only_cell(result)["marks"].split("; ") if mark != "none"]
 
 
 def test_a_cell_agrees_with_the_server_request_by_request(tmp_path: Path) -> None:
     result, server = run(SWEEP)
     cell = only_cell(result)
-    assert (cell["outcome"], cell["marks"]) == ("measured", None)
+    assert (cell["outcome"], cell["marks"]) == ("measured", "none")
     assert (cell["requests_planned"], cell["requests_ok"]) == (6, 6)
     assert (cell["prefix_hit_tokens"], cell["cached_prompt_tokens"], cell["shared_prompt_tokens"]) == (0, 0, 0)
     assert cell["prefix_query_tokens"] == cell["sent_prompt_tokens"] == 100 * len(server.records)
@@ -61,7 +61,7 @@ def test_a_cell_agrees_with_the_server_request_by_request(tmp_path: Path) -> Non
 def test_warm_up_and_cool_down_keep_the_batch_full() -> None:
     # Streams of very different pace: agents pause, so some are through long before the others.
     workload = {
-        "kind": "agent_turns", "streams": 3, "turns": 4, "context_limit_tokens": 2000, "output_limit_tokens": 30,
+        "kind": "agent_turns", "streams": 3, "requests": 12, "context_limit_tokens": 2000, "output_limit_tokens": 30,
         "token_scale": 0.01, "output_scale": 0.1, "think_scale": 0.002, "think_limit_s": 0.2, "warmup": 2,
         "distributions": ROOT / "data" / "workloads" / "agent_turns.csv",
     }  # fmt: skip
@@ -83,19 +83,19 @@ def test_warm_up_and_cool_down_keep_the_batch_full() -> None:
     # What was reused is what the client says it had sent, to the block.
     for row in measured(result):
         assert row["cached_tokens"] == row["shared_tokens"] // 16 * 16
-    assert only_cell(result)["marks"] is None
+    assert only_cell(result)["marks"] == "none"
 
 
 def test_cached_prefix_is_cached_and_contexts_are_held() -> None:
     result, _ = run(
-        {"kind": "cached_prefix", "prefix_tokens": 1000, "suffix_tokens": 40, "users": 3, "output_tokens": 5, "rounds": 2}
+        {"kind": "cached_prefix", "prefix_tokens": 1000, "suffix_tokens": 40, "streams": 3, "output_tokens": 5, "requests": 6}
     )
-    assert only_cell(result)["marks"] is None
+    assert only_cell(result)["marks"] == "none"
     assert result.requests[0]["stream"] is None and result.requests[0]["cached_tokens"] == 0
     assert all(row["cached_tokens"] == 992 for row in result.requests[1:] if row["outcome"] == "ok")
-    held = {"kind": "contexts", "contexts": 2, "context_tokens": 1000, "suffix_tokens": 40, "output_tokens": 5, "rounds": 3}
+    held = {"kind": "contexts", "streams": 2, "context_tokens": 1000, "suffix_tokens": 40, "output_tokens": 5, "requests": 6}
     result, _ = run(held)
-    assert only_cell(result)["marks"] is None
+    assert only_cell(result)["marks"] == "none"
     assert all(row["cached_tokens"] == 960 // 16 * 16 for row in measured(result))
     # A cache too small for both: the contexts were not held, and the cell says so.
     result, _ = run(held, Settings(kv_cache_tokens=1200, prompt_tokens_details=True))
@@ -179,7 +179,7 @@ def test_several_processes_share_the_streams_out() -> None:
     with golden_process("--tokens-per-second", "50") as server:
         result = asyncio.run(cell_at(server.url, SWEEP | {"streams": 3}, alive=server.alive, processes=2))
     cell = only_cell(result)
-    assert (cell["requests_ok"], cell["client_processes"], cell["marks"]) == (6, 2, None)
+    assert (cell["requests_ok"], cell["client_processes"], cell["marks"]) == (6, 2, "none")
     assert {row["stream"] for row in measured(result)} == {0, 1, 2}
     assert {row["process"] for row in result.client_metrics} <= {0, 1}
     assert cell["client_delay_p99_s"] is not None
@@ -214,9 +214,9 @@ def test_a_server_that_dies_while_the_prefix_is_read() -> None:
             "kind": "cached_prefix",
             "prefix_tokens": 900,
             "suffix_tokens": 9,
-            "users": 2,
+            "streams": 2,
             "output_tokens": 5,
-            "rounds": 3,
+            "requests": 6,
         }
         result = asyncio.run(cell_at(server.url, workload, alive=server.alive))
     cell = only_cell(result)
@@ -237,7 +237,9 @@ def test_a_server_that_hangs() -> None:
 def test_the_limit_ends_a_cell_and_says_what_was_not_sent() -> None:
     result, _ = run(SWEEP | {"requests": 60, "limit_s": 0.5, "output_tokens": 40})
     cell = only_cell(result)
-    assert cell["requests_ok"] + cell["requests_not_sent"] == 60 and 2 <= cell["requests_ok"] < 10
+    assert cell["requests_ok"] + cell["requests_not_sent"] == 60
+    # Two streams whose answers take 40 tokens / 500 token/s = 80 ms send at most 7 each in 0.5 s, one of them warm-up.
+    assert 2 <= cell["requests_ok"] <= 2 * 6
     assert all(row["sent_s"] is None or row["sent_s"] < 0.7 for row in result.requests)
     assert cell["outcome"] == "marked" and "failed_requests" in marks(result)
     arrivals = {"kind": "arrivals", "rate_per_s": 20.0, "prompt_tokens": 9, "output_tokens": 3, "requests": 60, "limit_s": 0.5}
@@ -263,7 +265,7 @@ def test_a_client_beyond_its_bound_marks_the_cell() -> None:  # S17
 
 def test_chat_prompts_are_words_and_counted_by_the_server() -> None:
     result, server = run(SWEEP, endpoint={"api": "chat", "vocabulary": None, "options": {}})
-    assert only_cell(result)["marks"] is None
+    assert only_cell(result)["marks"] == "none"
     assert {row["prompt_tokens"] for row in result.requests if row["outcome"] == "ok"} == {100}
     assert len(server.bodies[0]["messages"][0]["content"].split()) == 100
     assert "ignore_eos" not in server.bodies[0]

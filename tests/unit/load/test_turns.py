@@ -22,14 +22,14 @@ CHECK: TypeAdapter[Workload] = TypeAdapter(Workload)
 AGENTS = {
     "kind": "agent_turns",
     "streams": 2,
-    "turns": 3,
+    "requests": 6,
     "context_limit_tokens": 3000,
     "output_limit_tokens": 64,
     "distributions": ROOT / "data" / "workloads" / "agent_turns.csv",
 }
 
 
-CONTEXTS = {"kind": "contexts", "contexts": 1, "context_tokens": 5, "suffix_tokens": 2, "output_tokens": 1, "rounds": 1}
+CONTEXTS = {"kind": "contexts", "streams": 1, "context_tokens": 5, "suffix_tokens": 2, "output_tokens": 1, "requests": 1}
 
 
 def planned(nonce: str = "run", seed: int = 1, cell: str = "cell", **fields: Any) -> Plan:
@@ -61,7 +61,7 @@ def test_prompt_sweep() -> None:
 
 
 def test_cached_prefix() -> None:
-    work = planned(kind="cached_prefix", prefix_tokens=300, suffix_tokens=50, users=3, output_tokens=4, rounds=2)
+    work = planned(kind="cached_prefix", prefix_tokens=300, suffix_tokens=50, streams=3, output_tokens=4, requests=6)
     [prime] = work.prime
     assert (prime.shared_tokens, prime.prompt_tokens, prime.output_tokens) == (0, 350, 1)
     turns = [turn for stream in work.streams for turn in take(stream, 3)]
@@ -73,7 +73,7 @@ def test_cached_prefix() -> None:
 
 
 def test_contexts() -> None:
-    work = planned(kind="contexts", contexts=2, context_tokens=400, suffix_tokens=60, output_tokens=5, rounds=3)
+    work = planned(kind="contexts", streams=2, context_tokens=400, suffix_tokens=60, output_tokens=5, requests=6)
     for stream in work.streams:
         first, *rest = take(stream, 4)
         assert (first.prompt_tokens, first.shared_tokens) == (400, 0)
@@ -144,7 +144,7 @@ def write_trace(path: Path) -> Path:
 
 def test_trace_replays_lengths_reuse_and_pauses(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace.parquet")
-    asked = {"kind": "trace", "path": path, "streams": 1, "turns": 3, "context_limit_tokens": 900, "output_limit_tokens": 25}
+    asked = {"kind": "trace", "path": path, "streams": 1, "requests": 3, "context_limit_tokens": 900, "output_limit_tokens": 25}
     turns = take(planned(**asked, think_scale=0.5).streams[0], 4)
     assert [(t.prompt_tokens, t.output_tokens, t.shared_tokens, t.wait_s) for t in turns] == [
         (640, 25, 0, 0.0),
@@ -160,7 +160,7 @@ def test_trace_replays_lengths_reuse_and_pauses(tmp_path: Path) -> None:
 
 
 def test_a_wrong_trace_is_named(tmp_path: Path) -> None:
-    asked = {"kind": "trace", "streams": 1, "turns": 1, "context_limit_tokens": 9, "output_limit_tokens": 9}
+    asked = {"kind": "trace", "streams": 1, "requests": 1, "context_limit_tokens": 9, "output_limit_tokens": 9}
     with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such trace"):
         planned(**asked, path=tmp_path / "none.parquet")
     pd.DataFrame({"session": ["a"]}).to_parquet(tmp_path / "bare.parquet")
@@ -189,8 +189,8 @@ def test_a_wrong_workload_is_refused(fields: dict[str, Any], complaint: str) -> 
 def test_no_request_is_longer_than_the_workload_says(alphabet: Alphabet) -> None:
     for fields in (
         {"kind": "prompt_sweep", "prompt_tokens": 500, "output_tokens": 9, "requests": 6, "streams": 2},
-        {"kind": "cached_prefix", "prefix_tokens": 300, "suffix_tokens": 50, "users": 3, "output_tokens": 4, "rounds": 2},
-        {"kind": "contexts", "contexts": 2, "context_tokens": 400, "suffix_tokens": 60, "output_tokens": 5, "rounds": 3},
+        {"kind": "cached_prefix", "prefix_tokens": 300, "suffix_tokens": 50, "streams": 3, "output_tokens": 4, "requests": 6},
+        {"kind": "contexts", "streams": 2, "context_tokens": 400, "suffix_tokens": 60, "output_tokens": 5, "requests": 6},
         AGENTS,
     ):
         workload = CHECK.validate_python(fields)

@@ -62,8 +62,14 @@ def test_prompts_that_the_server_counts_differently() -> None:
 
 
 def test_a_late_client() -> None:
-    assert verdict.client(0.009, 0.009, 0.010) == []
-    assert verdict.client(0.011, 0.009, 0.010) == ["client_delay: receive delay p99 11.0 ms above the bound of 10 ms"]
-    assert verdict.client(0.009, 0.011, 0.010) == ["client_delay: event loop p99 11.0 ms above the bound of 10 ms"]
-    assert verdict.client(0.009, None, 0.010) == []  # too short a cell for a 99th percentile of its loop
-    assert verdict.client(None, 0.001, 0.010) == ["client_delay: not measured"]
+    def judged(receive: float | None, loop: float | None, largest: float = 0.5) -> list[str]:
+        delays = {"client_delay_p99_s": receive, "loop_delay_p99_s": loop, "loop_delay_max_s": largest}
+        return verdict.client(delays, 0.010)
+
+    assert judged(0.009, 0.009) == []
+    assert judged(0.011, 0.009) == ["client_delay: receive delay p99 11.0 ms above the bound of 10 ms"]
+    assert judged(0.009, 0.011) == ["client_delay: event loop p99 11.0 ms above the bound of 10 ms"]
+    assert judged(None, 0.001) == ["client_delay: not measured"]
+    # Too short a cell for a 99th percentile of its loop: the largest lateness is judged.
+    assert judged(0.009, None, 0.009) == []
+    assert judged(0.009, None, 0.130) == ["client_delay: event loop max 130.0 ms above the bound of 10 ms"]

@@ -83,9 +83,10 @@ EXPERIMENT_FAULTS = [
 
 @pytest.mark.parametrize(
     ("kind", "content", "key", "value", "message"),
-    [(kind, content, *fault) for kind, content, faults in
-     ((Host, HOST, HOST_FAULTS), (Model, MODEL, MODEL_FAULTS), (Experiment, EXPERIMENT, EXPERIMENT_FAULTS)) for fault in faults],
-)  # fmt: skip
+    [(Host, HOST, *fault) for fault in HOST_FAULTS]
+    + [(Model, MODEL, *fault) for fault in MODEL_FAULTS]
+    + [(Experiment, EXPERIMENT, *fault) for fault in EXPERIMENT_FAULTS],
+)
 def test_fault_is_named(tmp_path: Path, kind: type, content: object, key: str, value: object, message: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(yaml.safe_dump(content))

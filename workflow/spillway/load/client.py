@@ -102,7 +102,11 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """What one request got. Times are time.monotonic(); what did not happen, or was not said, is None."""
+    """What one request got. Times are time.monotonic(); what did not happen, or was not said, is None.
+
+    `sent_s` is stamped as the request's first byte goes to the socket, so that neither building the request nor other
+    streams' turns on the event loop count as the server's time; without a connection, when one was asked for.
+    """
 
     sent_s: float | None = None
     first_byte_s: float | None = None
@@ -211,6 +215,8 @@ class Client:
         async def trace(name: str, info: Mapping[str, Any]) -> None:
             nonlocal fresh_connection
             fresh_connection |= name.startswith("connection.connect")
+            if name == "http11.send_request_headers.started":
+                reply.sent_s = time.monotonic()
 
         reader = _StreamReader(reply)
         try:
@@ -223,14 +229,16 @@ class Client:
                         text = (await response.aread()).decode("utf-8", "replace")
                         reply.fail("http_status", f"{response.status_code}: {text}")
                         return False
-                    outputs = 0
+                    # Only output is progress, keep-alive comments are none. A timer costs as much as reading an event, so it
+                    # is renewed now and then, with as much more time.
+                    outputs, renewed_s, slack_s = 0, 0.0, 0.05 * endpoint.progress_timeout_s
                     async for read in response.aiter_raw():
                         reader.read(read, connection.get_extra_info("read_s"))
                         if reader.done:
                             limit.reschedule(time.monotonic() + AFTER_DONE_S)
-                        elif reader.outputs != outputs:  # keep-alive comments are no progress
-                            outputs = reader.outputs
-                            limit.reschedule(time.monotonic() + endpoint.progress_timeout_s)
+                        elif reader.outputs != outputs and time.monotonic() > renewed_s + slack_s:
+                            outputs, renewed_s = reader.outputs, time.monotonic()
+                            limit.reschedule(renewed_s + endpoint.progress_timeout_s + slack_s)
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             reply.fail("connect", _describe(error))
         except TimeoutError:

@@ -6,6 +6,7 @@ all it does to an event before the stamp of the next is in the delay: read, HTTP
 
 import asyncio
 import contextlib
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ def schedule(streams: int, rate_per_s: float) -> tuple[int, float]:
     """
     rate_per_s = max(rate_per_s, FEWEST_EVENTS / LONGEST_S / streams)
     seconds = max(SHORTEST_S, FEWEST_EVENTS / rate_per_s / streams)
-    return max(2, round(rate_per_s * seconds)), 1 / rate_per_s
+    return max(2, math.ceil(rate_per_s * seconds)), 1 / rate_per_s
 
 
 async def receive_delays_s(port: int, streams: int, events: int, gap_s: float) -> list[float]:

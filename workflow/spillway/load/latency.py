@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 def ttft_s(sent_s: float, first_output_s: float) -> float:
-    """Time to first token: from just before sending to the first output chunk of any kind."""
+    """Time to first token: from sending the request's first byte to the first output chunk of any kind."""
     return first_output_s - sent_s
 
 

@@ -93,7 +93,7 @@ def summary(result: CellResult) -> str:
     [cell] = result.cells
     measured = [row for row in result.requests if row["phase"] == "measured"]
     lines = [f"{cell['requests_ok']} of {cell['requests_planned']} requests ok, cell {cell['outcome']}"]
-    if cell["marks"]:
+    if cell["marks"] != "none":
         lines.append(f"marks: {cell['marks']}")
     for column, name in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E"), ("response_s", "response time")):
         values = [row[column] for row in measured if row[column] is not None]

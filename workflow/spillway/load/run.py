@@ -138,6 +138,7 @@ async def run_cell(
     rise = {name: scrape.rise(before, after, name) for name in ("prefix_hit_tokens", "prefix_query_tokens", "preemptions")}
     row = _cell_row(asked, exchanges, start_s) | rise
     client_delays = _p50_p99("client_delay", delays_s) | _p50_p99("loop_delay", loop_delays_s)
+    client_delays["loop_delay_max_s"] = max(loop_delays_s, default=None)
     marks = _marks(asked, exchanges, rise, watched.death, client_delays, client_delay_bound_s)
     ok = row["requests_ok"]
     row |= client_delays | {
@@ -145,7 +146,7 @@ async def run_cell(
         "client_processes": processes,
         "client_delay_bound_s": client_delay_bound_s,
         "outcome": "failed" if watched.death is not None or not ok else "marked" if marks else "measured",
-        "marks": "; ".join(mark.replace(";", ",") for mark in marks) or None,
+        "marks": "; ".join(mark.replace(";", ",") for mark in marks) or "none",
     }
     of_cell = {"cell": cell}
     return CellResult(
@@ -380,7 +381,7 @@ def _marks(
     marks += verdict.cache(sent, rise["prefix_hit_tokens"], queries, must_hit=must_hit)
     if exact:
         marks += verdict.prompt_lengths(sent)
-    return marks + verdict.client(delays["client_delay_p99_s"], delays["loop_delay_p99_s"], bound_s)
+    return marks + verdict.client(delays, bound_s)
 
 
 def _p50_p99(name: str, values: Sequence[float]) -> Row:

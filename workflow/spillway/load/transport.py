@@ -1,15 +1,17 @@
-"""HTTP for measuring: httpx over a network stream that stamps every read as the event loop hands it over.
+"""HTTP for measuring: httpx over network streams that know when each read arrived.
 
 httpx has its own network code underneath (anyio), which wakes a task before anybody can look at the clock, and costs more
-than twice the processor time per event (benchmarks/README.md). httpcore, the transport below httpx, takes any network
-backend instead; this one is an asyncio protocol. Each read keeps its own stamp however late its task runs.
+than twice the processor time per event. httpcore, the transport below httpx, takes any network backend instead. This one
+asks the Linux kernel to stamp what arrives, so that the time of an event does not depend on how busy the client is. Where
+the kernel gives no stamp, and under TLS, where a read is not an arrival, the event loop's own read is stamped.
 """
 
 import asyncio
 import collections
-import contextlib
 import socket
 import ssl
+import struct
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -20,56 +22,153 @@ import httpx
 # Below the 5 s after which vLLM closes an idle connection, so that an agent's pause never meets a closed one.
 KEEP_ALIVE_S = 2.0
 
+_READ_BYTES = 65536
+_SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; the socket module has no name for it
+_TIMESPEC = struct.Struct("qq")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
-class _Reads(asyncio.Protocol):
-    """What arrived and when, until it is read."""
+
+def arrival_s(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """When a read arrived, on time.monotonic(): the kernel's stamp if there is one, else now.
+
+    The stamp is of the wall clock, so only its age is used: a step of that clock could only matter between arrival and
+    read. If a read holds several packets, the stamp is that of the last.
+    """
+    now_s = time.monotonic()
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+            seconds, nanoseconds = _TIMESPEC.unpack(data)
+            age_ns: int = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
+            return now_s - max(0, age_ns) * 1e-9
+    return now_s
+
+
+class _Reads:
+    """What arrived and when, until it is read. Each read keeps its own time however late its task runs."""
 
     def __init__(self) -> None:
-        self.waiting: asyncio.Future[None] | None = None
-        self.reads: collections.deque[tuple[float, bytes]] = collections.deque()
-        self.error: Exception | None = None
-        self.ended = False
+        self._reads: collections.deque[tuple[float, bytes]] = collections.deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._ended = False
+        self.read_s: float | None = None  # when the bytes that were read last arrived
 
-    def data_received(self, data: bytes) -> None:
-        self.reads.append((time.monotonic(), data))
+    def add(self, at_s: float, data: bytes) -> None:
+        self._reads.append((at_s, data))
         self._wake()
 
-    def eof_received(self) -> None:
-        self.ended = True
-        self._wake()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ended, self.error = True, exc
+    def end(self, error: Exception | None = None) -> None:
+        self._ended, self._error = True, error
         self._wake()
 
     def _wake(self) -> None:
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_result(None)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    @property
+    def readable(self) -> bool:
+        return self._ended or bool(self._reads)
+
+    async def read(self, max_bytes: int) -> bytes:
+        """The bytes of one arrival, never of two; b"" at the end. The client's own time-outs cancel this."""
+        while not self._reads:
+            if self._error is not None:
+                raise httpcore.ReadError(f"{type(self._error).__name__}: {self._error}") from self._error
+            if self._ended:
+                return b""
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        self.read_s, data = self._reads.popleft()
+        if len(data) > max_bytes:
+            self._reads.appendleft((self.read_s, data[max_bytes:]))
+            data = data[:max_bytes]
+        return data
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    """One connection. `get_extra_info("read_s")` is when the bytes last read arrived, on time.monotonic()."""
+    """One TCP connection. `get_extra_info("read_s")` is when the bytes last read arrived, on time.monotonic()."""
 
-    def __init__(self, transport: asyncio.Transport, protocol: _Reads) -> None:
-        self._transport = transport
-        self._protocol = protocol
-        self._read_s: float | None = None
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._loop = asyncio.get_running_loop()
+        self._reads = _Reads()
+        self._loop.add_reader(connection, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._loop.remove_reader(self._socket)
+            self._reads.end(error)
+            return
+        if data:
+            self._reads.add(arrival_s(ancillary), data)
+        else:
+            self._loop.remove_reader(self._socket)
+            self._reads.end()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """The bytes of one arrival, never of two, so that each keeps its time; b"" at the end."""
-        protocol = self._protocol
-        while not protocol.reads:
-            if protocol.error is not None:
-                raise httpcore.ReadError(f"{type(protocol.error).__name__}: {protocol.error}") from protocol.error
-            if protocol.ended:
-                return b""
-            protocol.waiting = asyncio.get_running_loop().create_future()
-            await protocol.waiting  # the client's own time-outs cancel this
-        self._read_s, data = protocol.reads.popleft()
-        if len(data) > max_bytes:
-            protocol.reads.appendleft((self._read_s, data[max_bytes:]))
-            data = data[:max_bytes]
-        return data
+        return await self._reads.read(max_bytes)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        try:
+            await self._loop.sock_sendall(self._socket, buffer)
+        except OSError as error:
+            raise httpcore.WriteError(f"{type(error).__name__}: {error}") from error
+
+    async def aclose(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        self._loop.remove_reader(self._socket)
+        try:
+            async with asyncio.timeout(timeout):
+                transport, protocol = await self._loop.create_connection(
+                    _TlsReads, sock=self._socket, ssl=ssl_context, server_hostname=server_hostname
+                )
+        except (OSError, TimeoutError) as error:
+            raise httpcore.ConnectError(f"TLS: {type(error).__name__}: {error}") from error
+        return _TlsStream(transport, protocol.reads)
+
+    def get_extra_info(self, info: str) -> Any:
+        match info:
+            case "read_s":
+                return self._reads.read_s
+            case "is_readable":  # httpcore asks before it uses an idle connection again: readable means ended
+                return self._reads.readable
+            case _:
+                return None
+
+
+class _TlsReads(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.reads = _Reads()
+
+    def data_received(self, data: bytes) -> None:
+        self.reads.add(time.monotonic(), data)
+
+    def eof_received(self) -> None:
+        self.reads.end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reads.end(exc)
+
+
+class _TlsStream(httpcore.AsyncNetworkStream):
+    """One TLS connection; offers what _Stream offers."""
+
+    def __init__(self, transport: asyncio.Transport, reads: _Reads) -> None:
+        self._transport = transport
+        self._reads = reads
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._reads.read(max_bytes)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if self._transport.is_closing():
@@ -79,26 +178,12 @@ class _Stream(httpcore.AsyncNetworkStream):
     async def aclose(self) -> None:
         self._transport.abort()  # whatever is still unsent belongs to a request that is given up
 
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        try:
-            async with asyncio.timeout(timeout):
-                transport = await asyncio.get_running_loop().start_tls(
-                    self._transport, self._protocol, ssl_context, server_hostname=server_hostname
-                )
-        except (OSError, TimeoutError) as error:
-            raise httpcore.ConnectError(f"TLS: {error}") from error
-        if transport is None:
-            raise httpcore.ConnectError("TLS: the server closed the connection")
-        return _Stream(transport, self._protocol)
-
     def get_extra_info(self, info: str) -> Any:
         match info:
             case "read_s":
-                return self._read_s
-            case "is_readable":  # httpcore asks before it uses an idle connection again: readable means ended
-                return self._protocol.ended or bool(self._protocol.reads)
+                return self._reads.read_s
+            case "is_readable":
+                return self._reads.readable
             case _:
                 return self._transport.get_extra_info(info)
 
@@ -114,14 +199,33 @@ class _Backend(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         try:
             async with asyncio.timeout(timeout):
-                transport, protocol = await asyncio.get_running_loop().create_connection(_Reads, host, port)
+                return _Stream(await _connect(host, port))
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(f"no connection to {host}:{port} within {timeout:g} s") from error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
-        with contextlib.suppress(OSError):  # not every kind of socket knows it
-            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return _Stream(transport, protocol)
+
+
+async def _connect(host: str, port: int) -> socket.socket:
+    """A connected, non-blocking socket to the first of the host's addresses that answers; raises the last one's OSError."""
+    loop = asyncio.get_running_loop()
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if sys.platform == "linux":
+                connection.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            await loop.sock_connect(connection, address)
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, OSError):
+                raise
+            failure = error
+        else:
+            return connection
+    raise failure or OSError(f"{host} has no address")
 
 
 class _Body(httpx.AsyncByteStream):

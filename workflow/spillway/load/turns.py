@@ -49,30 +49,31 @@ class Plan:
 def plan(workload: Workload, alphabet: Alphabet, *, seed: int, nonce: str, cell: str) -> Plan:
     """The requests of a workload; raises FileNotFoundError or ValueError if a file it names is absent or wrong."""
     nonce = f"{nonce}/{cell}"
+    each = workload.requests // workload.most_streams
     match workload:
         case PromptSweep():
             streams = [_sweep(workload, alphabet, nonce, stream) for stream in range(workload.streams)]
-            return Plan(workload.warmup, workload.requests // workload.streams, streams=streams)
+            return Plan(workload.warmup, each, streams=streams)
         case CachedPrefix():
             prefix = alphabet.draw(workload.prefix_tokens, fresh(nonce, "prefix"))
-            users = [_suffixes(prefix, workload, alphabet, nonce, user) for user in range(workload.users)]
+            streams = [_suffixes(prefix, workload, alphabet, nonce, stream) for stream in range(workload.streams)]
             prime = next(_suffixes(prefix, workload, alphabet, nonce, "prime"))
             first = Turn(prime.prompt, prime.prompt_tokens, 1)
-            return Plan(workload.warmup, workload.rounds, prime=[first], streams=users)
+            return Plan(workload.warmup, each, prime=[first], streams=streams)
         case Contexts():
-            streams = [_context(workload, alphabet, nonce, stream) for stream in range(workload.contexts)]
-            return Plan(workload.warmup, workload.rounds, streams=streams)
+            streams = [_context(workload, alphabet, nonce, stream) for stream in range(workload.streams)]
+            return Plan(workload.warmup, each, streams=streams)
         case AgentTurns():
             model = AgentModel.read(workload.distributions)
             streams = [_agent(workload, model, alphabet, seed, nonce, stream) for stream in range(workload.streams)]
-            return Plan(workload.warmup, workload.turns, streams=streams)
+            return Plan(workload.warmup, each, streams=streams)
         case Trace():
             sessions = read_sessions(workload.path)
             sessions = [sessions[at] for at in fresh(str(seed), "trace").permutation(len(sessions))]
             streams = [_replay(workload, sessions, alphabet, nonce, stream) for stream in range(workload.streams)]
-            return Plan(workload.warmup, workload.turns, streams=streams)
+            return Plan(workload.warmup, each, streams=streams)
         case Arrivals():
-            return Plan(workload.warmup, workload.requests, arrivals=_arrivals(workload, alphabet, seed, nonce))
+            return Plan(workload.warmup, each, arrivals=_arrivals(workload, alphabet, seed, nonce))
 
 
 def _sweep(workload: PromptSweep, alphabet: Alphabet, nonce: str, stream: int) -> Iterator[Turn]:

@@ -1,7 +1,7 @@
 """Which marks a cell carries: every reason not to take its numbers as they are."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spillway.load.drive import Exchange
 from spillway.load.latency import samples_needed
@@ -76,13 +76,18 @@ def prompt_lengths(sent: Sequence[Exchange]) -> list[str]:
     return [f"prompt_length: the server counted {len(wrong)} prompts differently"] if wrong else []
 
 
-def client(delay_p99_s: float | None, loop_p99_s: float | None, bound_s: float) -> list[str]:
-    """Whether the client was quick enough to be believed."""
-    if delay_p99_s is None:
+def client(delays: Mapping[str, float | None], bound_s: float) -> list[str]:
+    """Whether the client was quick enough to be believed: its receive delay, and how late its event loop came to its ticks.
+
+    A cell too short for a 99th percentile of the loop's lateness is judged by the largest: what kept the client from running
+    may have been the server itself, which the receive delay, measured after the cell, does not see.
+    """
+    if delays["client_delay_p99_s"] is None:
         return ["client_delay: not measured"]
+    loop = "loop_delay_p99_s" if delays["loop_delay_p99_s"] is not None else "loop_delay_max_s"
     marks = []
-    # A cell too short for a 99th percentile of its loop's lateness still has its receive delay.
-    for what, p99_s in (("receive delay", delay_p99_s), ("event loop", loop_p99_s)):
-        if p99_s is not None and p99_s > bound_s:
-            marks.append(f"client_delay: {what} p99 {1000 * p99_s:.1f} ms above the bound of {1000 * bound_s:g} ms")
+    for name, what in (("client_delay_p99_s", "receive delay p99"), (loop, f"event loop {loop.split('_')[2]}")):
+        found_s = delays[name]
+        if found_s is not None and found_s > bound_s:
+            marks.append(f"client_delay: {what} {1000 * found_s:.1f} ms above the bound of {1000 * bound_s:g} ms")
     return marks

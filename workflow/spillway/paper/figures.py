@@ -33,7 +33,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.2,
     "figure.constrained_layout.use": True,
 }
-WIDTH_IN, HEIGHT_IN = 5.6, 2.6
+WIDE_IN, HALF_IN, HEIGHT_IN = 5.6, 3.05, 2.3
 
 
 def draw_memory(frames: Frames) -> Figure:
@@ -65,7 +65,7 @@ def draw_agents(frames: Frames) -> Figure:
     """Speed of one stream against the streams at work, median and 5th percentile, with the floor for fluent answers."""
     rows, published = frames["e13_agents.requests"], frames["published/figures.csv"].set_index("id")["value"]
     levels = counted(rows).groupby("streams")["rate_tok_per_s"]
-    figure, axes = _axes()
+    figure, axes = _axes(HALF_IN)
     axes.plot(levels.median(), color=DARK, marker="o", label="median")
     axes.plot(levels.quantile(0.05), color=MIDDLE, marker="s", linestyle="--", label="5th percentile")
     floor = float(published["agents.floor"])
@@ -86,7 +86,7 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _against_context(rows: pd.DataFrame, column: str, factor: float, label: str) -> Figure:
     good = counted(rows)
-    figure, axes = _axes()
+    figure, axes = _axes(HALF_IN)
     axes.plot(
         good["prompt_tokens"], good[column] * factor, "o", color=MIDDLE, markersize=4, markerfacecolor="none", label="requests"
     )
@@ -102,8 +102,8 @@ def _against_context(rows: pd.DataFrame, column: str, factor: float, label: str)
     return figure
 
 
-def _axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
+def _axes(width_in: float = WIDE_IN) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width_in, HEIGHT_IN))
     return figure, figure.subplots()
 
 

@@ -9,7 +9,7 @@ CONVERSIONS: dict[str, dict[str, float]] = {
     "bytes_per_s": {"MB/s": 1e-6, "GB/s": 1e-9},
     "s": {"s": 1, "ms": 1e3, "us": 1e6, "min": 1 / 60, "h": 1 / 3600},
     "bytes": {"B": 1, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9, "KiB": 2**-10, "MiB": 2**-20, "GiB": 2**-30},
-    "tokens": {"token": 1},
+    "tokens": {"tokens": 1},
     "fraction": {"": 1, "%": 100},
 }
 SYMBOLS = {"us": "µs", "x": "×"}

@@ -106,7 +106,7 @@ def _values(key: str, definition: Number, sources: Sources) -> list[Value]:
     selected = select(key, file, rows, definition.where)
     if definition.by is None:
         return [_value(key, "", definition, file, selected, sources)]
-    groups = selected.groupby(definition.by, sort=True, dropna=False)
+    groups = selected.groupby(definition.by, sort=False, dropna=False)  # in the order of the file
     return [_value(key, str(group), definition, file, part, sources) for group, part in groups]
 
 

@@ -32,9 +32,15 @@ class RenderError(Exception):
     """The template and the numbers do not agree; the message names the key and the file."""
 
 
-def escape(text: str) -> str:
-    """Text as LaTeX prints it literally."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+class Latex(str):
+    """Text that is LaTeX already; everything else that a template prints is escaped."""
+
+
+def escape(text: object) -> Latex:
+    """A value as LaTeX prints it literally."""
+    if isinstance(text, Latex):
+        return text
+    return Latex("".join(_ESCAPES.get(character, character) for character in str(text)))
 
 
 class Numbers:
@@ -50,11 +56,11 @@ class Numbers:
         parts = {part for key in self.used for part in self.ratios.get(key, [])}
         return sorted(set(self.numbers) - self.used - parts)
 
-    def n(self, key: str, group: str = "") -> str:
+    def n(self, key: str, group: str = "") -> Latex:
         """The number alone, as a link to its line in the provenance appendix."""
         return self._linked(self._find(key, group), with_unit=False)
 
-    def u(self, key: str, group: str = "") -> str:
+    def u(self, key: str, group: str = "") -> Latex:
         """The number with its unit."""
         return self._linked(self._find(key, group), with_unit=True)
 
@@ -70,20 +76,17 @@ class Numbers:
     def files(self) -> list[dict[str, str]]:
         """Every data file that numbers come from, for the provenance appendix."""
         files = {value.file: value for group in self.numbers.values() for value in group}
-        return [
-            {"name": file, "printed": escape(file), "sha256": value.sha256[:16], "run": value.run}
-            for file, value in sorted(files.items())
-        ]
+        return [{"name": file, "sha256": value.sha256[:16], "run": value.run} for file, value in sorted(files.items())]
 
     def ledger(self, file: str) -> list[dict[str, str]]:
         """Every number of a file, for the provenance appendix; does not count as a use."""
         return [
             {
                 "anchor": _anchor(value),
-                "key": escape(value.key + (f" [{value.group}]" if value.group else "")),
+                "key": value.key + (f" [{value.group}]" if value.group else ""),
                 "text": self._printed(value, with_unit=True),
-                "where": escape(value.where or "all rows") if value.rows else "",
-                "what": escape(value.what),
+                "where": (value.where or "all rows") if value.rows else "",
+                "what": value.what,
                 "rows": str(value.rows) if value.rows else "",
             }
             for group in self.numbers.values()
@@ -107,12 +110,12 @@ class Numbers:
         raise RenderError(f"number {key!r} has no group {group!r}; it has: {there}")
 
     @staticmethod
-    def _printed(value: Value, *, with_unit: bool) -> str:
+    def _printed(value: Value, *, with_unit: bool) -> Latex:
         symbol = unit_text(value.unit) if with_unit else ""
-        return escape(value.text) + (rf"\,{escape(symbol)}" if symbol else "")
+        return Latex(escape(value.text) + (rf"\,{escape(symbol)}" if symbol else ""))
 
-    def _linked(self, value: Value, *, with_unit: bool) -> str:
-        return rf"\datum{{{_anchor(value)}}}{{{self._printed(value, with_unit=with_unit)}}}"
+    def _linked(self, value: Value, *, with_unit: bool) -> Latex:
+        return Latex(rf"\datum{{{_anchor(value)}}}{{{self._printed(value, with_unit=with_unit)}}}")
 
 
 def _anchor(value: Value) -> str:
@@ -125,7 +128,7 @@ def render(template: Path, content: dict[str, Any], project: dict[str, str]) -> 
         {key: [Value(**value) for value in group] for key, group in content["numbers"].items()}, content["ratios"]
     )
     environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True, keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined, autoescape=False, finalize=escape, trim_blocks=True, keep_trailing_newline=True,
         block_start_string=r"\BLOCK{", block_end_string="}", variable_start_string=r"\VAR{", variable_end_string="}",
         comment_start_string=r"\#{", comment_end_string="}",
     )  # fmt: skip
@@ -171,7 +174,7 @@ def main() -> None:
     try:
         typed.check(options.template, options.allowed)
         here = commit(Path("."))
-        project = {"commit": escape(str(here)), "data_hash": content["data_hash"][:12], "host": escape(content["host"])}
+        project = {"commit": str(here), "data_hash": content["data_hash"][:12], "host": content["host"]}
         rendered = render(options.template, content, project)
     except (RenderError, SpecError, typed.TypedNumber) as error:
         sys.exit(f"spillway: {error}")

@@ -60,7 +60,7 @@ CELLS = {
     "workload": Column(TEXT, "the whole workload as JSON"),
     "api": Column(TEXT, "completions: prompts of token ids; chat: prompts of words"),
     "outcome": Column(TEXT, "measured; marked: see `marks`; failed: the server died or no measured request succeeded"),
-    "marks": Column(TEXT, "each reason not to take the cell as it is, as `name: reason`, joined by `; `", nullable=True),
+    "marks": Column(TEXT, "each reason not to take the cell as it is, as `name: reason`, joined by `; `, or none"),
     "started_at": Column(TEXT, "wall clock in UTC when the cell's clock read 0; never use it for a latency"),
     "duration_s": Column(REAL, "from the cell's start to the end of its last request"),
     "window_start_s": Column(REAL, "first measured request sent; null if none was", nullable=True),
@@ -96,6 +96,7 @@ CELLS = {
     "client_delay_bound_s": Column(REAL, "what the 99th percentile must not pass"),
     "loop_delay_p50_s": Column(REAL, "median lateness of the client's event loop during the cell", nullable=True),
     "loop_delay_p99_s": Column(REAL, "99th percentile of the same", nullable=True),
+    "loop_delay_max_s": Column(REAL, "largest of the same", nullable=True),
 }
 
 REQUESTS = {
@@ -111,7 +112,7 @@ REQUESTS = {
     "http_status": Column(INTEGER, "null if no answer began", nullable=True),
     "retried": Column(FLAG, "sent twice, because a kept connection had been closed before any answer"),
     "scheduled_s": Column(REAL, "when it was due, since the cell's start; null if that was never decided", nullable=True),
-    "sent_s": Column(REAL, "just before sending", nullable=True),
+    "sent_s": Column(REAL, "as its first byte went to the socket", nullable=True),
     "first_byte_s": Column(REAL, "head of the answer", nullable=True),
     "first_output_s": Column(REAL, "first chunk with content, reasoning or a tool call", nullable=True),
     "first_answer_s": Column(REAL, "first chunk with content or a tool call", nullable=True),
@@ -229,6 +230,9 @@ ACTIVITY = {
         "hour": Column(INTEGER, "local hour of the day"),
         "stream_s": Column(REAL, "time in which streams were busy; each stream counts"),
         "union_s": Column(REAL, "time in which at least one stream was busy"),
+        "calls": Column(INTEGER, "responses that start in it"),
+        "context_tokens": Column(INTEGER, "context sent with them"),
+        "output_tokens": Column(INTEGER, "tokens written in them, as recorded"),
     },
     "activity_days": {
         "source": _SOURCE,
@@ -237,6 +241,9 @@ ACTIVITY = {
         "window_s": Column(REAL, "working time under the rule"),
         "stream_s": Column(REAL, "time in which streams were busy within it; each stream counts"),
         "union_s": Column(REAL, "time in which at least one stream was busy"),
+        "calls": Column(INTEGER, "responses that start on it, within the window or not"),
+        "context_tokens": Column(INTEGER, "context sent with them"),
+        "output_tokens": Column(INTEGER, "tokens written in them, as recorded"),
     },
     "activity_turns": {
         "source": _SOURCE,
@@ -383,8 +390,27 @@ SEATS = {
     },
 }
 
+CAPACITY = {
+    "run": KEYS["run"],
+    "boot": KEYS["boot"],
+    "situation": Column(TEXT, "name of the cells that are levels of one situation"),
+    "streams": Column(INTEGER, "the level: streams at work at once"),
+    "requests": Column(INTEGER, "measured requests of the level whose speed is known"),
+    "median_prompt_tokens": Column(REAL, "their median prompt; null if there are none", nullable=True),
+    "median_tok_per_s": Column(REAL, "their median speed of a stream; null if too few", nullable=True),
+    "p5_tok_per_s": Column(REAL, "their 5th percentile; null if fewer than 59", nullable=True),
+    "floor_tok_per_s": Column(REAL, "speed that a stream must hold"),
+    "margin_fraction": Column(REAL, "of the floor, on top of it for the median"),
+    "holds": Column(FLAG, "median above floor and margin, 5th percentile above the floor; null if too few", nullable=True),
+    "capacity_streams": Column(INTEGER, "largest level of the situation that holds, with every smaller one; 0 if none"),
+    "capacity_is": Column(
+        TEXT, "exact: a larger level fails; at least: none that was measured does, or it has too few samples"
+    ),
+}
+
 TABLES: dict[str, dict[str, Column]] = {
     "boots": BOOTS,
+    "capacity": CAPACITY,
     "cells": CELLS,
     "requests": REQUESTS,
     "chunks": CHUNKS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PositiveInt, Tag, TypeAdapter, ValidationError, model_validator
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, TypeAdapter, ValidationError, model_validator
 
 from spillway.spec.host import Host, Model
 from spillway.spec.read import SpecError, Strict, read
@@ -63,6 +63,10 @@ class OnHost(Strict):
         self.workloads()
         return self
 
+    def situations(self) -> dict[str, str]:
+        """Cell name -> situation that it is a level of: the name of its group, or `all`."""
+        return {cell: group.name or "all" for group in self.cells for cell in group.cells()}
+
     def workloads(self) -> dict[str, Workload]:
         """Cell name -> workload over all groups; raises ValueError for a name that two groups share."""
         cells: dict[str, Workload] = {}
@@ -91,6 +95,10 @@ class Experiment(Strict):
     measures: Literal["memory", "load"] = Field(
         description="memory: bytes of a ready server against the prediction; load: latencies of requests"
     )
+    floor_tok_per_s: PositiveFloat | None = Field(
+        default=None, description="speed that a stream must hold, in token/s; the cells are then levels of streams to judge"
+    )
+    margin_fraction: float = Field(default=0.1, ge=0, description="of the floor, on top of it for the median")
     hosts: dict[str, Annotated[Annotated[OnHost, Tag("OnHost")] | Annotated[NotRun, Tag("NotRun")], Discriminator(_which)]] = (
         Field(description="file in experiments/hosts/, without .yaml -> what is done there")
     )
@@ -126,7 +134,7 @@ class Resolved:
         asked = {
             "name": self.name,
             "host_name": self.host_name,
-            "measures": self.experiment.measures,
+            "experiment": self.experiment.model_dump(mode="json", exclude_defaults=True, exclude={"question", "hosts"}),
             "on": self.on.model_dump(mode="json", exclude_defaults=True),
             "host": self.host.model_dump(mode="json", exclude_defaults=True, exclude={"title", "notes", "measured"}),
             "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"title", "notes"}),

@@ -1,14 +1,14 @@
 """Workloads: what the load client sends, as checked data.
 
 Six kinds, each answering one question. In all of them a stream is a chain of requests, each sent when the one before has
-been answered (closed loop), except `arrivals`, where requests are sent by the clock. Only `requests`, `rounds` or `turns`
-are measured. What precedes them in a stream is warm-up: every stream warms up with prompts of its own and goes on until
+been answered (closed loop), except `arrivals`, where requests are sent by the clock. Only `requests` of them are
+measured. What precedes them in a stream is warm-up: every stream warms up with prompts of its own and goes on until
 all have, so that the first measured request meets a full batch; and a stream that has finished its measured part goes on,
 unmeasured, until all have, so that the last one does too.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -27,20 +27,12 @@ class _Workload(BaseModel):
 
 
 class _Closed(_Workload):
+    streams: PositiveInt = Field(1, description="chains of requests at once: users, held contexts or agents")
+    requests: PositiveInt = Field(description="measured requests in all, shared out evenly over the streams")
     warmup: Count = Field(1, description="warm-up requests of each stream before its measured ones")
 
-
-class PromptSweep(_Closed):
-    """Prompts of one length, none seen before: TTFT and TPOT against context."""
-
-    kind: Literal["prompt_sweep"]
-    prompt_tokens: PositiveInt
-    output_tokens: PositiveInt
-    requests: PositiveInt = Field(description="measured requests in all, shared out evenly over the streams")
-    streams: PositiveInt = 1
-
     @model_validator(mode="after")
-    def _even(self) -> "PromptSweep":
+    def _even(self) -> Self:
         if self.requests % self.streams:
             raise ValueError(
                 f"requests: {self.requests} do not share out over {self.streams} streams; use a multiple of `streams`"
@@ -50,6 +42,14 @@ class PromptSweep(_Closed):
     @property
     def most_streams(self) -> int:
         return self.streams
+
+
+class PromptSweep(_Closed):
+    """Prompts of one length, none seen before: TTFT and TPOT against context."""
+
+    kind: Literal["prompt_sweep"]
+    prompt_tokens: PositiveInt
+    output_tokens: PositiveInt
 
     @property
     def longest_sequence_tokens(self) -> int:
@@ -66,12 +66,6 @@ class CachedPrefix(_Closed):
     prefix_tokens: PositiveInt
     suffix_tokens: PositiveInt
     output_tokens: PositiveInt
-    users: PositiveInt
-    rounds: PositiveInt = Field(description="measured requests of each user")
-
-    @property
-    def most_streams(self) -> int:
-        return self.users
 
     @property
     def longest_sequence_tokens(self) -> int:
@@ -86,11 +80,9 @@ class Contexts(_Closed):
     """
 
     kind: Literal["contexts"]
-    contexts: PositiveInt
     context_tokens: PositiveInt
     suffix_tokens: PositiveInt
     output_tokens: PositiveInt
-    rounds: PositiveInt = Field(description="measured requests of each context")
     warmup: PositiveInt = Field(1, description="requests of each stream before its measured ones; the first reads it")
 
     @model_validator(mode="after")
@@ -100,10 +92,6 @@ class Contexts(_Closed):
                 f"suffix_tokens: {self.suffix_tokens} leave nothing to hold of context_tokens {self.context_tokens}"
             )
         return self
-
-    @property
-    def most_streams(self) -> int:
-        return self.contexts
 
     @property
     def longest_sequence_tokens(self) -> int:
@@ -118,8 +106,6 @@ class AgentTurns(_Closed):
     """
 
     kind: Literal["agent_turns"]
-    streams: PositiveInt
-    turns: PositiveInt = Field(description="measured turns of each stream")
     distributions: Path = Field(
         Path("data/workloads/agent_turns.csv"), description="a relative path is taken from the working directory"
     )
@@ -131,16 +117,14 @@ class AgentTurns(_Closed):
     think_limit_s: PositiveFloat = Field(60.0, description="longest pause; a longer one is cut to this")
 
     @property
-    def most_streams(self) -> int:
-        return self.streams
-
-    @property
     def longest_sequence_tokens(self) -> int:
         return self.context_limit_tokens + self.output_limit_tokens
 
 
 class Trace(_Closed):
-    """Recorded sessions sent again: one stream per session, closed loop, with the recorded lengths, reuse and pauses.
+    """Recorded sessions sent again: closed loop, with the recorded lengths, reuse and pauses.
+
+    Each stream is a session drawn by the seed; one that ends is followed by another.
 
     The file is a Parquet table with one row per request: session, request, input_tokens, output_tokens, think_time
     (seconds since the previous answer), common_blocks (leading 64-token blocks shared with the session's previous
@@ -149,18 +133,12 @@ class Trace(_Closed):
 
     kind: Literal["trace"]
     path: Path = Field(description="the Parquet file; a relative path is taken from the working directory")
-    streams: PositiveInt = Field(description="sessions sent at once, drawn by the seed")
-    turns: PositiveInt = Field(description="measured turns of each stream; a session that ends is followed by another")
     context_limit_tokens: PositiveInt = Field(description="longest prompt; longer ones lose their end")
     output_limit_tokens: PositiveInt
     token_scale: PositiveFloat = Field(1.0, description="multiplies every recorded length of context")
     output_scale: PositiveFloat = Field(1.0, description="multiplies every recorded length of answer")
     think_scale: float = Field(1.0, ge=0, description="multiplies every recorded pause")
     think_limit_s: PositiveFloat = Field(60.0, description="longest pause; a longer one is cut to this")
-
-    @property
-    def most_streams(self) -> int:
-        return self.streams
 
     @property
     def longest_sequence_tokens(self) -> int:
