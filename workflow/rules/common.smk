@@ -70,9 +70,10 @@ def resolved(name):
 
 
 def environment_of(name):
-    """Marker of the engine environment that an experiment needs; nothing where it is not run."""
+    """Marker of the engine environment that an experiment needs; nothing where it starts no server."""
     asked = resolved(name)
-    return [] if isinstance(asked, experiment.NotRun) else [f".envs/{asked.host.engine.environment}/.ready"]
+    starts_server = isinstance(asked, experiment.Resolved) and asked.model is not None
+    return [f".envs/{asked.host.engine.environment}/.ready"] if starts_server else []
 
 
 def targets():

@@ -6,6 +6,8 @@ the window. What is still open when the last measured request ends is cancelled.
 """
 
 import asyncio
+import contextlib
+import gc
 import itertools
 import math
 import multiprocessing
@@ -93,6 +95,17 @@ class Tally:
         while not self._start_s.value:
             await asyncio.sleep(0.001)
         return self._start_s.value
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Without garbage collection, which stops all streams for as long as the heap is large."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 async def prime(client: Client, plan: Plan) -> list[Exchange]:

@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import datetime
-import gc
 import multiprocessing
 import statistics
 import time
@@ -17,7 +16,7 @@ import httpcore
 
 from spillway.load import delay, latency, scrape, verdict
 from spillway.load.client import ERROR_CLASSES, Client, Endpoint
-from spillway.load.drive import Exchange, Tally, drive, prime
+from spillway.load.drive import Exchange, Tally, drive, no_collection, prime
 from spillway.load.progress import Progress
 from spillway.load.prompts import Alphabet
 from spillway.load.telemetry import SAMPLE_S, ClientSampler, GpuSampler
@@ -166,7 +165,7 @@ async def _share(asked: _Asked, tally: Tally, index: int, processes: int) -> _Sh
     work = plan(asked.workload, asked.alphabet(), seed=asked.seed, nonce=asked.nonce, cell=asked.cell)
     async with Client(asked.endpoint) as client:
         await client.warm()
-        with _no_collection():
+        with no_collection():
             tally.one_is_ready()
             sampler = ClientSampler(index, await tally.started())
             async with _running([sampler.run()]):
@@ -215,17 +214,6 @@ async def _all_shares(asked: _Asked, tally: Tally, processes: int, pool: concurr
         await asyncio.sleep(0.001)
     tally.start()
     return await work
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without garbage collection, which would stop all streams for as long as the heap is large."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 # What runs beside the requests.
@@ -297,7 +285,7 @@ async def _own_delay(exchanges: Sequence[Exchange], processes: int, pool: concur
     events, gap_s = delay.schedule(streams, statistics.median(rates))
     with delay.delay_server() as port:
         if pool is None:
-            with _no_collection():
+            with no_collection():
                 return await delay.receive_delays_s(port, streams, events, gap_s)
         loop = asyncio.get_running_loop()
         parts = [len(range(index, streams, processes)) for index in range(processes)]

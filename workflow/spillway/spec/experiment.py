@@ -78,6 +78,19 @@ class OnHost(Strict):
         return cells
 
 
+class Calculated(Strict):
+    """What an experiment calculates, without a server."""
+
+    seed: int = Field(ge=0, description="of resampling and simulation")
+    trace: str | None = Field(
+        default=None,
+        description="Parquet file of recorded agent sessions, one row per request; $VARIABLES are expanded, and where one is "
+        "not set, nothing is calculated from a trace",
+    )
+    q_days: PositiveInt = Field(description="days that the published q is assumed to rest on, for its interval")
+    q_day_cv: PositiveFloat = Field(description="assumed coefficient of variation of q from day to day, for its interval")
+
+
 class NotRun(Strict):
     """An experiment that a host cannot run."""
 
@@ -85,27 +98,38 @@ class NotRun(Strict):
 
 
 def _which(value: Any) -> str:
-    return "NotRun" if isinstance(value, NotRun) or (isinstance(value, dict) and "not_run" in value) else "OnHost"
+    if not isinstance(value, dict):
+        return type(value).__name__
+    return "NotRun" if "not_run" in value else "Calculated" if "q_days" in value else "OnHost"
 
 
 class Experiment(Strict):
     """A file of experiments/."""
 
     question: str = Field(description="the question that it answers, one sentence")
-    measures: Literal["memory", "load"] = Field(
-        description="memory: bytes of a ready server against the prediction; load: latencies of requests"
+    measures: Literal["memory", "load", "activity", "seats"] = Field(
+        description="memory: bytes of a ready server against the prediction; load: latencies of requests; activity: how busy a "
+        "developer's stream is; seats: developers on a server. The last two are calculated, without a server"
     )
     floor_tok_per_s: PositiveFloat | None = Field(
         default=None, description="speed that a stream must hold, in token/s; the cells are then levels of streams to judge"
     )
     margin_fraction: float = Field(default=0.1, ge=0, description="of the floor, on top of it for the median")
-    hosts: dict[str, Annotated[Annotated[OnHost, Tag("OnHost")] | Annotated[NotRun, Tag("NotRun")], Discriminator(_which)]] = (
-        Field(description="file in experiments/hosts/, without .yaml -> what is done there")
-    )
+    hosts: dict[
+        str,
+        Annotated[
+            Annotated[OnHost, Tag("OnHost")] | Annotated[Calculated, Tag("Calculated")] | Annotated[NotRun, Tag("NotRun")],
+            Discriminator(_which),
+        ],
+    ] = Field(description="file in experiments/hosts/, without .yaml -> what is done there")
 
     @model_validator(mode="after")
     def _check(self) -> "Experiment":
         for name, on in self.hosts.items():
+            if not isinstance(on, NotRun) and (self.measures in ("activity", "seats")) != isinstance(on, Calculated):
+                raise ValueError(
+                    f"hosts.{name}: found the keys of another kind of experiment than one that measures {self.measures}"
+                )
             if isinstance(on, OnHost) and (self.measures == "load") != bool(on.cells):
                 raise ValueError(
                     f"hosts.{name}.cells: found {len(on.cells)} groups; expected "
@@ -122,8 +146,14 @@ class Resolved:
     host_name: str
     experiment: Experiment
     host: Host
-    on: OnHost
-    model: Model
+    on: OnHost | Calculated
+    model: Model | None
+
+    @property
+    def served_model(self) -> Model:
+        """The model of an experiment that starts a server."""
+        assert self.model is not None
+        return self.model
 
     @property
     def hash(self) -> str:
@@ -136,9 +166,10 @@ class Resolved:
             "host_name": self.host_name,
             "experiment": self.experiment.model_dump(mode="json", exclude_defaults=True, exclude={"question", "hosts"}),
             "on": self.on.model_dump(mode="json", exclude_defaults=True),
-            "host": self.host.model_dump(mode="json", exclude_defaults=True, exclude={"title", "notes", "measured"}),
-            "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"title", "notes"}),
         }
+        if self.model is not None:
+            asked["host"] = self.host.model_dump(mode="json", exclude_defaults=True, exclude={"title", "notes", "measured"})
+            asked["model"] = self.model.model_dump(mode="json", exclude_defaults=True, exclude={"title", "notes"})
         return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -160,6 +191,8 @@ def resolve(root: Path, name: str, host_name: str) -> Resolved | NotRun:
     on = experiment.hosts[host_name]
     if isinstance(on, NotRun):
         return on
+    if isinstance(on, Calculated):
+        return Resolved(name, host_name, experiment, host, on, None)
     model = read(Model, root / EXPERIMENTS / "models" / f"{on.model}.yaml")
     batch = host.engine.arguments.get("max-num-seqs")
     for cell, workload in on.workloads().items():

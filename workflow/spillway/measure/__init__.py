@@ -1,0 +1,1 @@
+"""What comes out when an experiment is run? One run: servers, cells, tables, publication."""

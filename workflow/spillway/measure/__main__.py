@@ -1,0 +1,70 @@
+"""Run one experiment on one host, or all of them. The only command that starts a server.
+
+python -m spillway.measure e13_agents --host cpu
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from spillway.engine.errors import ServerError
+from spillway.fit.weights import FitError
+from spillway.measure.run import MeasureError, measure
+from spillway.record.parquet import RecordError
+from spillway.seats.errors import SeatsError
+from spillway.spec.experiment import names
+from spillway.spec.read import SpecError
+
+
+def _stop_with(parent: int) -> None:
+    """End this process as SIGTERM does once its parent is gone: Snakemake, when killed, takes nobody along."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _log(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        with open(os.devnull, "w") as file:
+            yield file
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+
+
+FAULTS = (SpecError, MeasureError, ServerError, RecordError, FitError, SeatsError)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
+    parser.add_argument("--all", action="store_true", help="every experiment, one after the other")
+    parser.add_argument("--host", required=True, help="name of a file in experiments/hosts/, without .yaml")
+    parser.add_argument("--root", type=Path, default=Path("."))
+    parser.add_argument("--stop-with-parent", action="store_true", help="stop when the process that started this one ends")
+    parser.add_argument("--log", type=Path, help="file for the progress lines")
+    options = parser.parse_args()
+    if bool(options.experiment) == options.all:
+        parser.error("give one experiment, or --all")
+    if options.stop_with_parent:
+        threading.Thread(target=_stop_with, args=(os.getppid(),), daemon=True).start()
+    with _log(options.log) as log:
+        try:
+            for name in names(options.root) if options.all else [options.experiment]:
+                measure(options.root, name, options.host, log)
+        except FAULTS as error:
+            print(error, file=log)
+            sys.exit(f"spillway: {error}")
+
+
+if __name__ == "__main__":
+    main()
