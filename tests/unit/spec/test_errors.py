@@ -69,7 +69,7 @@ MODEL_FAULTS = [
     ("last_prompt_token", 100, r"last_prompt_token: found 100; expected at least 259"),
 ]
 EXPERIMENT_FAULTS = [
-    ("measures", "speed", r"measures: found 'speed'; expected: .*'memory' or 'load'"),
+    ("measures", "speed", r"measures: found 'speed'; expected: .*'memory', 'load'"),
     ("hosts.here.sed", 1, r"hosts\.here\.sed: unknown key.*did you mean seed"),
     ("hosts.here.cells", [], r"hosts\.here\.cells: found 0 groups; expected at least one"),
     ("hosts.here.cells.0.workload.requests", 0, r"workload of cell 'prompt_tokens=100': requests: found 0"),

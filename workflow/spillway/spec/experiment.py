@@ -103,6 +103,12 @@ def _which(value: Any) -> str:
     return "NotRun" if "not_run" in value else "Calculated" if "q_days" in value else "OnHost"
 
 
+Asked = Annotated[
+    Annotated[OnHost, Tag("OnHost")] | Annotated[Calculated, Tag("Calculated")] | Annotated[NotRun, Tag("NotRun")],
+    Discriminator(_which),
+]
+
+
 class Experiment(Strict):
     """A file of experiments/."""
 
@@ -115,13 +121,7 @@ class Experiment(Strict):
         default=None, description="speed that a stream must hold, in token/s; the cells are then levels of streams to judge"
     )
     margin_fraction: float = Field(default=0.1, ge=0, description="of the floor, on top of it for the median")
-    hosts: dict[
-        str,
-        Annotated[
-            Annotated[OnHost, Tag("OnHost")] | Annotated[Calculated, Tag("Calculated")] | Annotated[NotRun, Tag("NotRun")],
-            Discriminator(_which),
-        ],
-    ] = Field(description="file in experiments/hosts/, without .yaml -> what is done there")
+    hosts: dict[str, Asked] = Field(description="file in experiments/hosts/, without .yaml -> what is done there")
 
     @model_validator(mode="after")
     def _check(self) -> "Experiment":
