@@ -2,8 +2,8 @@
 
 Times are seconds on one monotonic clock. An output chunk carries content, reasoning or tool-call text; a chunk with only
 a role, a finish reason or a usage carries none. Nothing here is defined for a failed request: the client keeps its partial
-timings apart. A value that cannot be known is None, never 0. Why these definitions and how other clients differ:
-README.md, "How it measures".
+timings apart. A value that cannot be known is None, never 0. How other clients define the same words, and what that does
+to their numbers, stands in benchmarks/README.md.
 """
 
 import itertools
@@ -18,12 +18,12 @@ def ttft_s(sent_s: float, first_output_s: float) -> float:
 
 
 def ttfa_s(sent_s: float, first_answer_s: float | None) -> float | None:
-    """Time to first answer: from just before sending to the first chunk with content or a tool call, past the reasoning."""
+    """Time to first answer: from sending to the first chunk with content or a tool call, past the reasoning."""
     return None if first_answer_s is None else first_answer_s - sent_s
 
 
 def e2e_s(sent_s: float, last_output_s: float) -> float:
-    """End to end: from just before sending to the last output chunk; later usage and end of stream do not count."""
+    """End to end: from sending to the last output chunk; later usage and end of stream do not count."""
     return last_output_s - sent_s
 
 

@@ -1,23 +1,28 @@
 """Experiments on a server: launch it, send every cell's load, and keep the rows."""
 
 import asyncio
+import json
 import os
 import statistics
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spillway.engine import host as machine
+from spillway.engine.errors import ServerDied, ServerNotReady
 from spillway.engine.processes import process_memory
 from spillway.engine.server import Launch, Server, serve, server_environment
 from spillway.engine.tinymodel import write_model
 from spillway.load import capacity
 from spillway.load.latency import TooFewSamples
 from spillway.load.run import Endpoint, run_cell
-from spillway.measure.memory import memory
+from spillway.measure.memory import found_stage, memory, predicted_stage
 from spillway.measure.run import MeasureError, Rows, Run, Tables
 from spillway.record import parquet
 from spillway.spec.experiment import OnHost, Resolved
-from spillway.spec.host import TinyMoe
+from spillway.spec.host import Argument, TinyMoe
 
 
 def serve_and_measure(run: Run, on: OnHost, tables: Tables, origin: dict[str, Any]) -> None:
@@ -29,9 +34,37 @@ def serve_and_measure(run: Run, on: OnHost, tables: Tables, origin: dict[str, An
         with serve(launch, run.folder / f"boot{boot}", ready_timeout_s=asked.host.engine.ready_timeout_s) as server:
             run.say(f"boot {boot}: ready after {server.startup_s:.1f} s")
             _measure_boot(run, on, boot, server, origin, tables)
+    for name, overrides in on.attempts.items():
+        tables.setdefault("attempts", []).append(_attempt(run, on, name, overrides))
 
 
-def launch_of(asked: Resolved, on: OnHost, root: Path) -> Launch:
+def _attempt(run: Run, on: OnHost, name: str, overrides: dict[str, Argument]) -> dict[str, Any]:
+    """Start the server with other arguments and record where it failed, beside where it was predicted to."""
+    asked = run.asked
+    folder = run.folder / f"attempt {name}"
+    launch = launch_of(asked, on, run.root, overrides)
+    predicted = predicted_stage(asked.host, overrides, asked.served_model, model_folder(asked, on, run.root))
+    run.say(f"attempt {name}: predicted to end at: {predicted}")
+    started = time.monotonic()
+    try:
+        with serve(launch, folder, ready_timeout_s=asked.host.engine.ready_timeout_s):
+            found, message = "fits", "the server became ready"
+    except (ServerDied, ServerNotReady):
+        found, message = found_stage((folder / "server.log").read_text(errors="replace"))
+    run.say(f"attempt {name}: found: {found}: {message}")
+    return {
+        "run": run.id,
+        "attempt": name,
+        "arguments": json.dumps(overrides, sort_keys=True),
+        "predicted": predicted,
+        "found": found,
+        "agrees": predicted == found,
+        "message": message,
+        "duration_s": time.monotonic() - started,
+    }
+
+
+def launch_of(asked: Resolved, on: OnHost, root: Path, overrides: Mapping[str, Argument] = MappingProxyType({})) -> Launch:
     """The server's command, environment and proofs for an experiment; makes the model if it is made on the spot."""
     engine, model = asked.host.engine, asked.served_model
     python = root / ".envs" / engine.environment / "bin" / "python"
@@ -40,7 +73,7 @@ def launch_of(asked: Resolved, on: OnHost, root: Path) -> Launch:
             f"{python}: no such interpreter; make the engine's environment with: scripts/setup {engine.environment}"
         )
     arguments = {"model": str(model_folder(asked, on, root)), "served-model-name": on.model,
-                 "max-model-len": model.max_model_len, **engine.arguments}  # fmt: skip
+                 "max-model-len": model.max_model_len, **engine.arguments, **overrides}  # fmt: skip
     command = [str(python), "-m", engine.module]
     for option, value in arguments.items():
         if value is not False:

@@ -7,40 +7,24 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from spillway.paper import seats_figures
 from spillway.paper.numbers import NumberError, Sources
+from spillway.paper.style import DARK, HALF_IN, LIGHT, MIDDLE, STYLE, Frames, one_axes
 from spillway.record.parquet import RecordError
 from spillway.spec.number import data_file, read_figures
 from spillway.spec.read import SpecError
-
-Frames = dict[str, pd.DataFrame]
-
-DARK, MIDDLE, LIGHT = "#1b3a5c", "#6b8fb3", "#c9d6e3"  # their greys differ by a third of the scale each
-STYLE: dict[Any, Any] = {
-    "pdf.fonttype": 42,  # TrueType, not Type 3: text in the figures can be searched and is accepted by publishers
-    "font.size": 9,
-    "font.family": "DejaVu Sans",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "figure.constrained_layout.use": True,
-}
-WIDE_IN, HALF_IN, HEIGHT_IN = 5.6, 3.05, 2.3
 
 
 def draw_memory(frames: Frames) -> Figure:
     """Bytes of each component of the weights, predicted and stored."""
     rows = frames["e1_memory.memory"]
     weights = rows[(rows["place"] == "checkpoint") & (rows["boot"] == rows["boot"].min())].sort_values("predicted_bytes")
-    figure, axes = _axes()
+    figure, axes = one_axes()
     at = range(len(weights))
     axes.barh([y + 0.2 for y in at], weights["predicted_bytes"] / 2**20, height=0.38, color=DARK, label="predicted")
     axes.barh([y - 0.2 for y in at], weights["measured_bytes"] / 2**20, height=0.38, color=LIGHT, edgecolor=DARK, hatch="////",
@@ -65,7 +49,7 @@ def draw_agents(frames: Frames) -> Figure:
     """Speed of one stream against the streams at work, median and 5th percentile, with the floor for fluent answers."""
     rows, published = frames["e13_agents.requests"], frames["published/figures.csv"].set_index("id")["value"]
     levels = counted(rows).groupby("streams")["rate_tok_per_s"]
-    figure, axes = _axes(HALF_IN)
+    figure, axes = one_axes(HALF_IN)
     axes.plot(levels.median(), color=DARK, marker="o", label="median")
     axes.plot(levels.quantile(0.05), color=MIDDLE, marker="s", linestyle="--", label="5th percentile")
     floor = float(published["agents.floor"])
@@ -86,7 +70,7 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _against_context(rows: pd.DataFrame, column: str, factor: float, label: str) -> Figure:
     good = counted(rows)
-    figure, axes = _axes(HALF_IN)
+    figure, axes = one_axes(HALF_IN)
     axes.plot(
         good["prompt_tokens"], good[column] * factor, "o", color=MIDDLE, markersize=4, markerfacecolor="none", label="requests"
     )
@@ -102,16 +86,12 @@ def _against_context(rows: pd.DataFrame, column: str, factor: float, label: str)
     return figure
 
 
-def _axes(width_in: float = WIDE_IN) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width_in, HEIGHT_IN))
-    return figure, figure.subplots()
-
-
 FIGURES: dict[str, Callable[[Frames], Figure]] = {
     "memory": draw_memory,
     "tpot_context": draw_tpot_context,
     "ttft_context": draw_ttft_context,
     "agents": draw_agents,
+    **seats_figures.FIGURES,
 }
 
 

@@ -1,18 +1,16 @@
-"""The figures about seats: from the tables of e10_activity and e11_seats, readable in grey. Add FIGURES to the paper's."""
+"""The figures about seats: from the tables of e10_activity and e11_seats, readable in grey."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-Frames = dict[str, pd.DataFrame]
+from spillway.paper.style import DARK, LIGHT, MIDDLE, WIDE_IN, Frames, one_axes
 
-DARK, MIDDLE, LIGHT = "#1b3a5c", "#6b8fb3", "#c9d6e3"
 LINES = [(DARK, "-"), (MIDDLE, "-"), (DARK, "--"), (MIDDLE, "--"), (DARK, ":"), (MIDDLE, ":"), (DARK, "-."), (MIDDLE, "-.")]
-WIDTH_IN, HEIGHT_IN = 5.6, 3.0
+HEIGHT_IN = 3.0
 FLOOR_SHARE = 1e-4
 """Overload below this is not drawn: nobody notices three seconds in a working day."""
 
@@ -20,7 +18,7 @@ FLOOR_SHARE = 1e-4
 def draw_seats_overload(frames: Frames) -> Figure:
     """Overload of one server against its developers, by model, with the levels and both seat counts of the article's model."""
     rows, models = frames["e11_seats.seats_overload"], frames["e11_seats.seats_models"]
-    figure, axes = _axes(height=3.6)
+    figure, axes = one_axes(height_in=3.6)
     for (name, part), (color, dashes) in zip(rows.groupby("model", sort=False), LINES, strict=False):
         shown = part[part["clock_fraction"] >= FLOOR_SHARE]
         axes.plot(shown["developers"], shown["clock_fraction"], color=color, linestyle=dashes, label=str(name))
@@ -53,7 +51,7 @@ def draw_seats_correlation(frames: Frames) -> Figure:
     """Seats against the correlation of two developers, by both criteria at the lower level, with the break-even."""
     rows = frames["e11_seats.seats_correlation"]
     rows = rows[rows["level_fraction"] == rows["level_fraction"].min()]
-    figure, axes = _axes()
+    figure, axes = one_axes(height_in=HEIGHT_IN)
     styles = {"clock time": (DARK, "o", "-"), "experienced": (MIDDLE, "s", "--")}
     for criterion, (color, marker, dashes) in styles.items():
         part = rows[rows["criterion"] == criterion]
@@ -72,7 +70,7 @@ def draw_seats_servers(frames: Frames) -> Figure:
     rows = frames["e11_seats.seats_servers"]
     teams = sorted(rows["developers"].unique())
     readings = list(dict.fromkeys(rows["reading"]))
-    figure = Figure(figsize=(WIDTH_IN, 0.5 + 0.26 * len(readings)))
+    figure = Figure(figsize=(WIDE_IN, 0.5 + 0.26 * len(readings)))
     for axes, team in zip(np.atleast_1d(figure.subplots(1, len(teams), sharey=True)), teams, strict=True):
         part = rows[rows["developers"] == team].set_index("reading").reindex(readings)
         colors = [LIGHT if saving < 0 else DARK for saving in part["saving_fraction"]]
@@ -91,7 +89,7 @@ def draw_seats_servers(frames: Frames) -> Figure:
 def draw_seats_fan(frames: Frames) -> Figure:
     """Seats against the streams of a server, as sure as q is: median and bands of 50, 80 and 95 %, both criteria."""
     rows = frames["e11_seats.seats_fan"]
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
+    figure = Figure(figsize=(WIDE_IN, HEIGHT_IN))
     pair = figure.subplots(1, 2, sharey=True)
     for axes, (column, title) in zip(
         pair, (("clock_seats", "clock time"), ("experienced_seats", "experienced time")), strict=True
@@ -118,7 +116,7 @@ def draw_seats_assumptions(frames: Frames) -> Figure:
     rows = frames["e11_seats.seats_assumptions"]
     base = int(rows["base_seats"].iloc[0])
     rows = rows.assign(change=(rows["seats"] - base)).sort_values("seats", kind="stable", ascending=False)
-    figure, axes = _axes(height=0.7 + 0.24 * len(rows))
+    figure, axes = one_axes(height_in=0.7 + 0.24 * len(rows))
     colors = [DARK if change < 0 else MIDDLE for change in rows["change"]]
     axes.barh(range(len(rows)), rows["change"], left=base, color=colors, height=0.7)
     for y, seats in enumerate(rows["seats"]):
@@ -138,7 +136,7 @@ def draw_seats_assumptions(frames: Frames) -> Figure:
 def draw_seats_cost(frames: Frames) -> Figure:
     """Both seat counts of one server beside the break-even, by what is paid."""
     rows = frames["e11_seats.seats_cost"].drop_duplicates("setting")
-    figure, axes = _axes(height=0.9 + 0.3 * len(rows))
+    figure, axes = one_axes(height_in=0.9 + 0.3 * len(rows))
     axes.barh(range(len(rows)), rows["break_even_developers"], color=LIGHT, edgecolor=DARK, linewidth=0.5, height=0.6,
               label="break-even: a full server pays if more sit on it")  # fmt: skip
     for column, dashes, label in (
@@ -157,7 +155,7 @@ def draw_activity_concurrency(frames: Frames) -> Figure:
     """Time with 1, 2, ... streams of one developer busy, as a share of the time with any, by source."""
     rows = frames["e10_activity.activity_concurrency"]
     sources = list(dict.fromkeys(rows["source"]))
-    figure, axes = _axes()
+    figure, axes = one_axes(height_in=HEIGHT_IN)
     width = 0.8 / len(sources)
     for number, (source, color) in enumerate(zip(sources, (DARK, MIDDLE), strict=False)):
         part = rows[rows["source"] == source]
@@ -179,7 +177,7 @@ def draw_seats_episodes(frames: Frames) -> Figure:
     """Share of overload episodes that last at most so long, by developers on one server."""
     lengths = frames["e11_seats.seats_episode_lengths"]
     counts = frames["e11_seats.seats_episodes"].set_index("developers")["episodes_per_window"].to_dict()
-    figure, axes = _axes()
+    figure, axes = one_axes(height_in=HEIGHT_IN)
     for (number, part), (color, dashes) in zip(lengths.groupby("developers"), LINES[::2] + LINES[1::2], strict=False):
         label = f"{number} developers, {counts[number]:.0f} a day"
         axes.plot(part["length_s"], part["cumulative_fraction"], color=color, linestyle=dashes, label=label)
@@ -198,7 +196,7 @@ def draw_seats_episodes(frames: Frames) -> Figure:
 def draw_seats_routing(frames: Frames) -> Figure:
     """Each routing: stream time in overload against turns that find a cold prefix; both should be small."""
     rows = frames["e11_seats.seats_routing"]
-    figure, axes = _axes()
+    figure, axes = one_axes(height_in=HEIGHT_IN)
     markers = dict(zip(dict.fromkeys(rows["routing"]), "o^sDvP", strict=False))
     teams = sorted(rows["developers"].unique())
     for team, color, size in zip(teams, (MIDDLE, DARK), (5, 7), strict=False):
@@ -227,11 +225,6 @@ def draw_seats_routing(frames: Frames) -> Figure:
     axes.set_ylabel("stream time in overload")
     figure.legend(loc="outside right center", fontsize=8)
     return figure
-
-
-def _axes(height: float = HEIGHT_IN) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH_IN, height))
-    return figure, figure.subplots()
 
 
 def _break_even(axes: Axes, value: float, direction: str) -> None:

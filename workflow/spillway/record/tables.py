@@ -390,6 +390,16 @@ SEATS = {
     },
 }
 
+ATTEMPTS = {
+    "run": KEYS["run"],
+    "attempt": Column(TEXT, "name of a start that memory may refuse"),
+    "arguments": Column(TEXT, "arguments of the engine that differ from the host's, as JSON"),
+    "predicted": Column(TEXT, "where the memory model says that it ends, see fit/budget.py: fits, or what lacks memory"),
+    "found": Column(TEXT, "where it ended by the engine's own log; other: for another reason"),
+    "agrees": Column(FLAG, "predicted and found are the same"),
+    "message": Column(TEXT, "the line of the log that says so, cut to its last 400 characters"),
+    "duration_s": Column(REAL, "from launch until it was ready, or all its processes were gone"),
+}
 CAPACITY = {
     "run": KEYS["run"],
     "boot": KEYS["boot"],
@@ -409,6 +419,7 @@ CAPACITY = {
 }
 
 TABLES: dict[str, dict[str, Column]] = {
+    "attempts": ATTEMPTS,
     "boots": BOOTS,
     "capacity": CAPACITY,
     "cells": CELLS,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, TypeAdapter, ValidationError, model_validator
 
-from spillway.spec.host import Host, Model
+from spillway.spec.host import Argument, Host, Model
 from spillway.spec.read import SpecError, Strict, read
 from spillway.spec.workload import Workload
 
@@ -56,6 +56,10 @@ class OnHost(Strict):
     model: str = Field(description="file in experiments/models/, without .yaml")
     boots: PositiveInt = Field(default=1, description="starts of the server; the unit of intervals over boots")
     seed: int = Field(ge=0, description="of prompts and arrivals; the run id keeps prompts of two runs apart")
+    attempts: dict[str, dict[str, Argument]] = Field(
+        default_factory=dict,
+        description="starts that memory may refuse: name -> engine arguments that differ; outcome predicted and found",
+    )
     cells: list[CellGroup] = Field(default_factory=list, description="absent: the experiment sends no load")
 
     @model_validator(mode="after")
@@ -130,6 +134,8 @@ class Experiment(Strict):
                 raise ValueError(
                     f"hosts.{name}: found the keys of another kind of experiment than one that measures {self.measures}"
                 )
+            if isinstance(on, OnHost) and on.attempts and self.measures != "memory":
+                raise ValueError(f"hosts.{name}.attempts: found some; expected them where the experiment measures memory")
             if isinstance(on, OnHost) and (self.measures == "load") != bool(on.cells):
                 raise ValueError(
                     f"hosts.{name}.cells: found {len(on.cells)} groups; expected "

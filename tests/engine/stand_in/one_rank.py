@@ -1,0 +1,105 @@
+"""One rank from construction to proof on the stand-ins: `one_rank.py FOLDER CASE`; prints one JSON object."""
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+
+import install
+import torch
+
+Namespace = types.SimpleNamespace
+folder, case = Path(sys.argv[1]), sys.argv[2]
+config = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 5, "hidden_size": install.HIDDEN,
+    "moe_intermediate_size": install.WIDTH, "num_experts": install.EXPERTS, "num_experts_per_tok": install.TOP_K,
+    "dtype": "bfloat16",
+}  # fmt: skip
+vllm_config = Namespace(
+    parallel_config=Namespace(
+        enable_expert_parallel=False, enable_eplb=False, pipeline_parallel_size=1, data_parallel_size=1, use_ubatching=False
+    ),
+    lora_config=None,
+    load_config=Namespace(load_format="dummy" if case == "dummy" else "safetensors"),
+    model_config=Namespace(enable_sleep_mode=False, model="model", revision=None),
+    offload_config=Namespace(uva=Namespace(cpu_offload_gb=0), prefetch=Namespace(offload_group_size=0)),
+    compilation_config=Namespace(cudagraph_capture_sizes=[1, 2]),
+)
+install.install(config, vllm_config)
+
+from spillway.placement import choose, plan, proof  # noqa: E402
+
+model, layers = plan.identify_model(config), plan.moe_layers(config)
+ids = ([1, 2, 5], [], [0, 7], [0, 1, 2, 3, 4, 5, 6, 7], [4])
+if case == "no host memory":
+    os.environ["SPILLWAY_HOST_MEMORY_BYTES"] = "1000000"
+if case == "driver refuses":
+    install.driver.left["host"] = 8 << 20
+if case == "extra layer":
+    layers, ids = (*layers, "model.layers.5.mlp.experts"), (*ids, [3])
+chosen = choose.given(model, dict(zip(layers, ids, strict=True)))
+chosen.save(folder / "plan.json")
+os.environ |= {"SPILLWAY_PLAN": str(folder / "plan.json"), "SPILLWAY_PROOF_DIR": str(folder / "proof")}
+os.environ.setdefault("SPILLWAY_HOST_MEMORY_BYTES", str(1 << 40))
+if case == "off":
+    os.environ["SPILLWAY_STAGE_ROWS"] = "off"
+
+from spillway.placement.routed_experts import PlacedRoutedExperts, placement  # noqa: E402
+
+torch.manual_seed(0)
+names = plan.moe_layers(config)
+if case == "missing layer":
+    names = (*names, "model.layers.9.mlp.experts")
+result: dict[str, object] = {}
+ours: list[PlacedRoutedExperts] = []
+try:
+    for name in names:
+        ours.append(PlacedRoutedExperts(name))
+    plain = [install.RoutedExperts(name) for name in names]
+    for a, b in zip(ours, plain, strict=True):
+        for name in ("w13_weight", "w2_weight"):
+            for e in range(install.EXPERTS):
+                weight = torch.randn(getattr(b, name).shape[1:]).bfloat16() / 20
+                for layer in (a, b):
+                    layer.weight_loader(getattr(layer, name), weight, name, "w1", e)
+
+    model_of_all = torch.nn.Module()
+    model_of_all.layers = torch.nn.ModuleList(ours)
+    result["shown"] = [sum("w13_weight" in name for name in m.state_dict()) for m in model_of_all.modules()]
+
+    def copied(layer: torch.nn.Module) -> None:
+        """As `.contiguous()` and replace_parameter do to a tensor with gaps."""
+        for name in ("w13_weight", "w2_weight"):
+            value = getattr(layer, name).data.clone()
+            if case == "repacked":
+                value = value.roll(1, -1)
+            layer.register_parameter(name, torch.nn.Parameter(value, requires_grad=False))
+
+    for layer in ours:
+        layer.quant_method.after_loading = copied
+        layer.quant_method.process_weights_after_loading(layer)
+
+    result["shown_later"] = len(model_of_all.state_dict())
+    x, weights = torch.randn(70, install.HIDDEN).bfloat16(), torch.rand(70, install.TOP_K)
+    picks = torch.randint(0, install.EXPERTS, (70, install.TOP_K), dtype=torch.int32)
+    expected = [layer.forward_modular(x, weights, picks) for layer in plain]
+    equal, views = [], []
+    for rows in (None, "as measured", 1, 71, 1):
+        if rows != "as measured" and placement().switch_over is not None:
+            placement().switch_over = placement().switch_over.model_copy(update={"rows": rows})
+        for layer, due in zip(ours, expected, strict=True):
+            layer.read.clear()
+            equal.append(bool(torch.equal(layer.forward_modular(x, weights, picks), due)))
+            if layer._placed is not None:
+                views.append(layer.read[-1] == layer._placed.tensors["w13_weight"].address)
+    result |= {
+        "equal": equal,
+        "in_place": views,
+        "faults": proof.check_proofs(chosen, proof.load_proofs(folder / "proof"), 1),
+        "contiguous": [layer.w13_weight.is_contiguous() for layer in ours],
+    }
+except (RuntimeError, ValueError) as error:
+    result["error"] = f"{type(error).__name__}: {error}"
+    result["loaded"] = any(bool(layer.w13_weight.count_nonzero()) for layer in ours)
+print(json.dumps(result))

@@ -1,0 +1,7 @@
+"""Which experts live in host memory, and how stock vLLM is made to put them there and to prove it.
+
+Read in this order: `plan` (what goes where), `choose` (how a plan is made), `layout` (one tensor, two memories: the
+arithmetic), `pages` (the same through the CUDA driver), `routed_experts` and `staging` (the vLLM layer), `proof` (what
+each rank writes and the harness checks). `plugin.register` is the entry point that vLLM calls; nothing here imports
+vLLM, torch or CUDA before that.
+"""

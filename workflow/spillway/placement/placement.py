@@ -1,0 +1,254 @@
+"""One rank's placement: from the plan in the environment to layers whose weights lie where it says."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size, get_tp_group
+from vllm.platforms import current_platform
+from vllm.transformers_utils.repo_utils import get_hf_file_to_dict
+
+from spillway.placement.host_memory import require_host_memory
+from spillway.placement.layout import Layout, plan_layout
+from spillway.placement.plan import PlanError, check_model, identify_model, load_plan
+from spillway.placement.proof import DIRECTORY_VARIABLE, RankProof, SwitchOver, proof_path
+from spillway.placement.refusals import Refused, refusals
+
+PLAN_VARIABLE = "SPILLWAY_PLAN"
+STAGE_ROWS_VARIABLE = "SPILLWAY_STAGE_ROWS"
+WEIGHTS = ("w13_weight", "w2_weight")
+
+
+class PlacedLayer:
+    """One layer with experts on the host: its placed tensors, and the experts sampled for the proof."""
+
+    def __init__(self, name: str, index: int, module: torch.nn.Module, host: tuple[int, ...], tensors: dict[str, Any]) -> None:
+        self.name, self.index, self.module, self.host, self.tensors = name, index, module, host, tensors
+        self._staged = {
+            key: torch.nn.Parameter(tensor.staged, requires_grad=False)
+            for key, tensor in tensors.items()
+            if tensor.staged is not None
+        }
+        experts = tensors[WEIGHTS[0]].layout.experts
+        self.sampled = sorted({host[0], host[-1], *[e for e in range(experts) if e not in host][:1]})
+        self.loaded: dict[tuple[str, int], str] = {}
+        # While dummy weights are loaded: whether to show them to the loader once only, and whether it saw them.
+        self.fills_once, self.filled = False, False
+
+    def note_loaded(self) -> None:
+        """Keep checksums of the sampled experts as the loader left them."""
+        self.loaded = {(key, e): checksum(t.tensor[e]) for key, t in self.tensors.items() for e in self.sampled}
+
+    def restore(self) -> None:
+        """Make the layer's parameters the placed tensors again if a step after loading replaced them by copies.
+
+        Raises Refused when that step changed the bytes, since the kernels then expect something else than was placed.
+        """
+        for key, placed in self.tensors.items():
+            parameter = self.module.get_parameter(key)
+            if parameter.shape != placed.tensor.shape or parameter.dtype != placed.tensor.dtype:
+                raise Refused(f"{self.name}.{key} became {tuple(parameter.shape)} {parameter.dtype} after loading")
+            for e in self.sampled:
+                if checksum(parameter[e]) != self.loaded[key, e]:
+                    raise Refused(f"{self.name}.{key}: expert {e} was repacked after loading")
+            parameter.data = placed.tensor
+
+    @contextmanager
+    def reading_staged(self) -> Iterator[None]:
+        """Let the layer's kernels read the staged view inside."""
+        parameters = self.module._parameters
+        in_place = {key: parameters[key] for key in self._staged}
+        parameters.update(self._staged)
+        try:
+            yield
+        finally:
+            parameters.update(in_place)
+
+
+def checksum(expert: torch.Tensor) -> str:
+    """A position-dependent 64-bit checksum of a contiguous expert's bytes (wrapping integer arithmetic, exact)."""
+    raw = expert.contiguous().flatten().view(torch.uint8)
+    words = raw[: raw.numel() // 8 * 8].view(torch.int64)
+    places = torch.arange(1, 2 * words.numel(), 2, device=words.device)
+    total = (words * places).sum() + raw[words.numel() * 8 :].sum()
+    return f"{total.item() & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+class Placement:
+    """What this rank places; made before its first layer exists."""
+
+    def __init__(self, config: Any) -> None:
+        """Read the plan and refuse what cannot work; `config` is vLLM's VllmConfig.
+
+        Raises PlanError for a plan that is unsound or another model's, Refused for settings that rule plans out.
+        """
+        self.plan = load_plan(Path(os.environ[PLAN_VARIABLE]))
+        reasons = refusals(config, current_platform.is_cuda())
+        if self.plan.parameters and config.model_config.hf_text_config.tie_word_embeddings:
+            reasons.append("the output layer shares the embedding, which each step would then read over the link")
+        if reasons:
+            raise Refused("this server cannot be started with a plan: " + "; ".join(reasons))
+        if DIRECTORY_VARIABLE not in os.environ:
+            raise Refused(f"{DIRECTORY_VARIABLE} is not set, so the proof of placement has no place to go")
+        model = config.model_config
+        found = get_hf_file_to_dict("config.json", model.model, model.revision)
+        if found is None:
+            raise PlanError(f"{model.model}: no config.json to compare with the plan's model")
+        check_model(self.plan, identify_model(found))
+        self.config = config
+        self.rank, self.ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
+        self.proof_folder = Path(os.environ[DIRECTORY_VARIABLE])
+        self.proof_folder.mkdir(parents=True, exist_ok=True)
+        proof_path(self.proof_folder, self.rank).unlink(missing_ok=True)
+
+        # Only now: these modules need a CUDA build of torch.
+        from spillway.placement.pages import Pages
+        from spillway.placement.staging import Staging
+
+        self.pages = Pages(torch.cuda.current_device())
+        self.stage_rows = stage_rows(os.environ.get(STAGE_ROWS_VARIABLE))
+        self.staging = None if self.stage_rows == "off" else Staging()
+        self.staging_bytes = 0
+        self.layers: dict[str, PlacedLayer] = {}
+        self.parameters: dict[str, Any] = {}
+        self.backend: str | None = None
+        self.seconds: dict[str, float] = {}
+        self.switch_over: SwitchOver | None = None
+        self.proof: RankProof | None = None
+        self._constructed: list[str] = []
+        self._sealed = False
+        self._loaded = 0
+        self._layouts: dict[tuple[int, int, tuple[int, ...]], Layout] = {}
+        self._staging_units: dict[tuple[str, int], list[Any]] = {}
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Add the time spent inside to `seconds[what]`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+
+    def place(self, name: str, layer: torch.nn.Module, top_k: int, backend: str) -> PlacedLayer | None:
+        """Move a new layer's experts to where the plan says, before they are loaded; None if all stay on the GPU."""
+        weights = {key: layer.get_parameter(key) for key in WEIGHTS}
+        self._check(name, weights, top_k)
+        if not self._constructed:
+            self._prepare(weights)
+        self._constructed.append(name)
+        self.backend = backend
+        host = self.plan.layers[name]
+        if not host:
+            return None
+
+        from spillway.placement.pages import PlacedTensor
+
+        tensors = {}
+        for key, weight in weights.items():
+            units = self._staging_units[key, len(self.layers) % 2] if self.staging is not None else None
+            with self.timed("place"):
+                tensors[key] = PlacedTensor(self.pages, self._layout(weight, host), weight, units)
+            weight.data = tensors[key].tensor
+        # The layer's own first allocation goes back to the driver, so that the next layer's does not come on top of it.
+        torch.cuda.empty_cache()
+        if self.staging is not None:
+            self.staging.layers.append(list(tensors.values()))
+        self.layers[name] = PlacedLayer(name, len(self.layers), layer, host, tensors)
+        return self.layers[name]
+
+    def place_parameter(self, name: str, parameter: torch.nn.Parameter) -> None:
+        """Move a whole new parameter to the host, before it is loaded."""
+        from spillway.placement.pages import PlacedTensor
+
+        whole = parameter.data.unsqueeze(0)
+        layout = self._layout(whole, (0,))
+        require_host_memory(layout.host_bytes, self.ranks)
+        self.parameters[name] = PlacedTensor(self.pages, layout, whole, None)
+        parameter.data = self.parameters[name].tensor.squeeze(0)
+        torch.cuda.empty_cache()
+
+    def _check(self, name: str, weights: dict[str, torch.nn.Parameter], top_k: int) -> None:
+        if name not in self.plan.layers:
+            raise PlanError(f"the plan does not name layer {name} of this model")
+        for key, weight in weights.items():
+            if not weight.is_cuda or weight.shape[0] != self.plan.model.experts:
+                raise Refused(
+                    f"{name}.{key}: {tuple(weight.shape)} on {weight.device}, expected all "
+                    f"{self.plan.model.experts} experts on the GPU"
+                )
+        expert_bytes = sum(w[0].numel() * w.element_size() for w in weights.values()) * self.ranks
+        if (expert_bytes, top_k) != (self.plan.model.expert_bytes, self.plan.model.top_k):
+            raise PlanError(
+                f"{name}: {expert_bytes} bytes per expert and top-{top_k}, "
+                f"plan: {self.plan.model.expert_bytes} and top-{self.plan.model.top_k}"
+            )
+
+    def _prepare(self, weights: dict[str, torch.nn.Parameter]) -> None:
+        """Check host memory for the whole plan, and take the staging buffers."""
+        hosts = [ids for ids in self.plan.layers.values() if ids]
+        need = sum(self._layout(weight, host).host_bytes for weight in weights.values() for host in hosts)
+        require_host_memory(need, self.ranks)
+        # No rank may take memory before all ranks have looked.
+        get_tp_group().barrier()
+        if self.staging is None:
+            return
+        for key, weight in weights.items():
+            for parity in (0, 1):
+                layouts = [self._layout(weight, host) for host in hosts[parity::2]]
+                count = max((layout.host_units for layout in layouts), default=0)
+                size = layouts[0].unit_bytes if layouts else 0
+                self._staging_units[key, parity] = self.pages.allocate("gpu", size, count)
+                self.staging_bytes += size * count
+
+    def _layout(self, tensor: torch.Tensor, host: tuple[int, ...]) -> Layout:
+        key = (tensor.shape[0], tensor[0].numel() * tensor.element_size(), host)
+        if key not in self._layouts:
+            self._layouts[key] = plan_layout(*key)
+        return self._layouts[key]
+
+    def seal(self) -> None:
+        """Called before any weight is loaded: everything that the plan names must exist by now, or PlanError."""
+        if self._sealed:
+            return
+        self._sealed = True
+        check_model(self.plan, self.plan.model, self._constructed)
+        absent = sorted(set(self.plan.parameters) - set(self.parameters))
+        if absent:
+            raise PlanError(
+                f"parameters that the plan puts on the host but this model does not have, or that are no token "
+                f"embedding: {', '.join(absent)}"
+            )
+
+    def layer_is_loaded(self) -> bool:
+        """Called once for each placed layer whose weights are final; True after the last one."""
+        self._loaded += 1
+        return self._loaded == len(self.layers)
+
+    def prove(self, proof: RankProof) -> None:
+        """Write the proof, and stage from now on as it says."""
+        self.proof, self.switch_over = proof, proof.switch_over
+        proof.save(self.proof_folder)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the switch-over is decided and the proof complete."""
+        return self.proof is not None and self.proof.state == "ready"
+
+    def stages(self, rows: int) -> bool:
+        """Whether a step of this many rows reads staged copies."""
+        start = None if self.switch_over is None else self.switch_over.rows
+        return start is not None and rows >= start
+
+
+def stage_rows(text: str | None) -> int | str | None:
+    """What SPILLWAY_STAGE_ROWS asks for: a number of rows, "off", or None for the measured switch-over."""
+    if text is None or text == "off":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise Refused(f"{STAGE_ROWS_VARIABLE}={text!r}: expected a number of rows from 1 on, or off")
+    return int(text)

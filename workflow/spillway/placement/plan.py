@@ -1,0 +1,249 @@
+"""A placement plan: which routed experts of which model live in host memory, and where that choice came from.
+
+A plan is a JSON file. It names every mixture-of-experts layer of its model (a layer with nothing on the host has an
+empty list), so a layer that is missing or misspelt is an error and never a layer silently left in GPU memory.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+# Keys of config.json that change when tools rewrite the file, although the weights do not.
+_VOLATILE_KEYS = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"}
+_EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts")
+_DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+ExpertId = Annotated[int, Field(ge=0, strict=True)]
+
+
+class PlanError(ValueError):
+    """A plan that cannot be used: says what was found, where, and what to do."""
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelIdentity(Frozen):
+    """The model that a plan, or a file of counts, belongs to."""
+
+    config_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="canonical hash of config.json, see config_sha256")
+    experts: int = Field(ge=1, description="routed experts per layer")
+    top_k: int = Field(ge=1, description="routed experts per token and layer")
+    expert_bytes: int = Field(ge=1, description="bytes of one expert's weights, all ranks together, scales excluded")
+
+
+class Choice(Frozen):
+    """How the experts were chosen, and what share of the routing was expected to reach them."""
+
+    builder: Literal["coldest", "coldest_per_layer", "whole_layers", "random", "imported", "given"]
+    parameters: dict[str, int | float | str] = Field(default_factory=dict)
+    counts_sha256: str | None = Field(default=None, description="hash of the counts it was chosen from, if any")
+    counted_picks: int | None = Field(default=None, ge=1, description="routed picks in those counts, all layers")
+    host_share: float | None = Field(default=None, ge=0, le=1, description="share of those picks that hit the host")
+
+
+class Plan(Frozen):
+    """Routed experts, and whole parameters, that live in host memory."""
+
+    schema_version: Literal["spillway.plan/1"] = "spillway.plan/1"
+    model: ModelIdentity
+    choice: Choice
+    layers: dict[str, tuple[ExpertId, ...]] = Field(min_length=1, description="host expert ids of every MoE layer")
+    parameters: tuple[str, ...] = Field(default=(), description="whole parameters for the host, by full name")
+
+    @model_validator(mode="after")
+    def _ids_are_sound(self) -> "Plan":
+        for name, ids in self.layers.items():
+            outside = [e for e in ids if e >= self.model.experts]
+            if outside:
+                raise ValueError(f"layers.{name}: ids {outside} are outside 0..{self.model.experts - 1}")
+            twice = sorted({e for e in ids if ids.count(e) > 1})
+            if twice:
+                raise ValueError(f"layers.{name}: ids {twice} are listed twice")
+            if list(ids) != sorted(ids):
+                raise ValueError(f"layers.{name}: ids must be in ascending order")
+        if not any(self.layers.values()) and not self.parameters:
+            raise ValueError("layers: nothing is on the host; serve without a plan instead")
+        if len(set(self.parameters)) != len(self.parameters):
+            raise ValueError("parameters: a name is listed twice")
+        return self
+
+    @property
+    def host_experts(self) -> int:
+        return sum(len(ids) for ids in self.layers.values())
+
+    @property
+    def all_experts(self) -> int:
+        return len(self.layers) * self.model.experts
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the host experts' weights, all ranks together, before rounding to pages."""
+        return self.host_experts * self.model.expert_bytes
+
+    @property
+    def sha256(self) -> str:
+        return canonical_sha256(self.model_dump(mode="json"))
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+
+
+def load_plan(path: Path) -> Plan:
+    """Read and check a plan file; raises PlanError naming the file, the key and what is wrong there."""
+    try:
+        return Plan.model_validate(read_json(path))
+    except ValidationError as error:
+        raise PlanError(f"{path}: {explain(error)}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that names no key twice; raises PlanError naming the file."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise PlanError(f"{path}: keys {twice} occur twice in one object")
+        return dict(pairs)
+
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+    except FileNotFoundError as error:
+        raise PlanError(f"{path}: no such file") from error
+    except json.JSONDecodeError as error:
+        raise PlanError(f"{path}: not JSON: {error}") from error
+
+
+def explain(error: ValidationError) -> str:
+    """The first few faults of a validation, each with its key."""
+    faults = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+    more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+    return "; ".join(faults[:5]) + more
+
+
+def canonical_sha256(value: object) -> str:
+    """SHA-256 of the value's JSON with sorted keys and no spaces."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def config_sha256(config: Mapping[str, Any]) -> str:
+    """Hash of a config.json without the keys that tools rewrite."""
+    return canonical_sha256({key: value for key, value in config.items() if key not in _VOLATILE_KEYS})
+
+
+def identify_model(config: Mapping[str, Any]) -> ModelIdentity:
+    """Identity of the model that a config.json describes; raises PlanError for one that is no mixture of experts.
+
+    One expert is three matrices of hidden_size x moe_intermediate_size (gate, up, down), in the type of the checkpoint.
+    """
+    text = config.get("text_config", config)
+    experts = next((text[key] for key in _EXPERT_KEYS if key in text), None)
+    if experts is None:
+        raise PlanError(f"config.json: none of {', '.join(_EXPERT_KEYS)}: not a mixture-of-experts model")
+    missing = [key for key in ("hidden_size", "num_experts_per_tok") if key not in text]
+    width = text.get("moe_intermediate_size", text.get("intermediate_size"))
+    if width is None:
+        missing.append("moe_intermediate_size")
+    if missing:
+        raise PlanError(f"config.json: no {', '.join(missing)}; the size of an expert is unknown")
+    return ModelIdentity(
+        config_sha256=config_sha256(config),
+        experts=experts,
+        top_k=text["num_experts_per_tok"],
+        expert_bytes=3 * text["hidden_size"] * width * _weight_bytes(config, text),
+    )
+
+
+def _weight_bytes(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
+    quantization = config.get("quantization_config", text.get("quantization_config"))
+    if quantization is not None:
+        if quantization.get("quant_method") != "fp8" or not quantization.get("weight_block_size"):
+            raise PlanError(
+                f"config.json: quantization_config.quant_method is {quantization.get('quant_method')!r}; "
+                "placement knows bf16 and block fp8 experts"
+            )
+        return 1
+    name = text.get("dtype", text.get("torch_dtype", config.get("dtype", config.get("torch_dtype"))))
+    if name not in _DTYPE_BYTES:
+        raise PlanError(f"config.json: dtype is {name!r}; expected one of {', '.join(_DTYPE_BYTES)}")
+    return _DTYPE_BYTES[name]
+
+
+def moe_layers(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the routed-expert layers, as vLLM gives them, for the families whose config says which layers are dense.
+
+    Other families: record counts from a running server, whose file names the layers. Raises PlanError for those.
+    """
+    text = config.get("text_config", config)
+    kind, count = text.get("model_type"), text.get("num_hidden_layers")
+    if kind in ("qwen3_moe", "qwen2_moe"):
+        step, dense = text.get("decoder_sparse_step", 1), set(text.get("mlp_only_layers") or ())
+        chosen = [i for i in range(count) if i not in dense and (i + 1) % step == 0]
+    elif kind in ("deepseek_v2", "deepseek_v3"):
+        first, step = text["first_k_dense_replace"], text.get("moe_layer_freq", 1)
+        chosen = [i for i in range(count) if i >= first and i % step == 0]
+    else:
+        raise PlanError(
+            f"config.json: model_type {kind!r}: which layers hold experts is not known here; "
+            "record counts from a running server (SPILLWAY_COUNTS) and build the plan from them"
+        )
+    return tuple(f"model.layers.{i}.mlp.experts" for i in chosen)
+
+
+def check_model(plan: Plan, model: ModelIdentity, layers: Sequence[str] | None = None) -> None:
+    """Raise PlanError unless the plan was made for this model and, where given, for exactly these layers."""
+    faults = [
+        f"{field}: plan has {getattr(plan.model, field)!r}, model has {getattr(model, field)!r}"
+        for field in ModelIdentity.model_fields
+        if getattr(plan.model, field) != getattr(model, field)
+    ]
+    if layers is not None:
+        unknown, missing = sorted(set(plan.layers) - set(layers)), sorted(set(layers) - set(plan.layers))
+        if unknown:
+            faults.append(f"layers that the model does not have: {', '.join(unknown)}")
+        if missing:
+            faults.append(f"layers that the plan does not name: {', '.join(missing)}")
+    if faults:
+        raise PlanError("the plan is for another model: " + "; ".join(faults) + ". Build a plan from this model")
+
+
+def export_bare(plan: Plan) -> dict[str, list[int]]:
+    """The bare form that the published EXL3 host-expert patch reads: layer name to host expert ids."""
+    return {name: list(ids) for name, ids in plan.layers.items() if ids}
+
+
+def import_bare(bare: object, model: ModelIdentity, layers: Sequence[str], source: str) -> Plan:
+    """A checked plan from the bare form; `source` names the file in errors.
+
+    A key may be a layer's name or a dotted end that fits exactly one layer. Raises PlanError for a key that fits none
+    or several, for two keys of one layer, and for ids that are not integers, out of range, repeated or empty.
+    """
+    if not isinstance(bare, dict):
+        raise PlanError(f"{source}: expected an object of layer names, found {type(bare).__name__}")
+    found: dict[str, tuple[int, ...]] = {}
+    for key, ids in bare.items():
+        matches = [name for name in layers if name == key or name.endswith(f".{key}")]
+        if len(matches) != 1:
+            what = "no layer" if not matches else f"{len(matches)} layers"
+            raise PlanError(f"{source}: key {key!r} fits {what} of this model, such as {layers[0]!r}")
+        if matches[0] in found:
+            raise PlanError(f"{source}: key {key!r} names {matches[0]} again")
+        if not isinstance(ids, list) or not ids or not all(type(e) is int for e in ids):
+            raise PlanError(f"{source}: {key}: expected a list of expert ids, found {ids!r}")
+        if len(set(ids)) != len(ids):
+            raise PlanError(f"{source}: {key}: ids {sorted({e for e in ids if ids.count(e) > 1})} are listed twice")
+        found[matches[0]] = tuple(sorted(ids))
+    try:
+        return Plan(
+            model=model,
+            choice=Choice(builder="imported", parameters={"source": source}),
+            layers={name: found.get(name, ()) for name in layers},
+        )
+    except ValidationError as error:
+        raise PlanError(f"{source}: {explain(error)}") from error

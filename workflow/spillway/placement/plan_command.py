@@ -1,0 +1,160 @@
+"""`spillway plan`: make, check, show and convert placement plans."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spillway.placement import choose
+from spillway.placement.counts import ExpertCounts, load_counts
+from spillway.placement.plan import (
+    ModelIdentity,
+    Plan,
+    PlanError,
+    check_model,
+    export_bare,
+    identify_model,
+    import_bare,
+    load_plan,
+    moe_layers,
+    read_json,
+)
+
+_BUDGET = ("gpu_bytes", "kv_bytes", "other_bytes")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the subcommand; 0 when it did what was asked, 1 with one line of reason when the input does not allow it."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except PlanError as error:
+        print(f"spillway plan: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spillway plan", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    build = commands.add_parser("build", help="choose experts and write a plan")
+    build.add_argument("builder", choices=["coldest", "coldest-per-layer", "whole-layers", "random"])
+    build.add_argument("--out", type=Path, required=True, help="the plan file to write")
+    build.add_argument("--counts", type=Path, help="picks recorded from a server, or synthetic ones")
+    build.add_argument("--kind", choices=["decode", "prefill", "both"], default="both", help="which picks count")
+    build.add_argument("--model", type=Path, help="model folder or config.json, where there are no counts")
+    size = build.add_argument_group("size: a number, or a budget of which the number follows")
+    size.add_argument("--host-experts", type=int, help="of the model; coldest-per-layer: of each layer")
+    size.add_argument("--host-layers", type=int, help="whole-layers only")
+    size.add_argument("--gpu-bytes", type=int, help="memory of one GPU that may be used")
+    size.add_argument("--kv-bytes", type=int, help="to be left for KV cache, all GPUs together")
+    size.add_argument("--other-bytes", type=int, help="all that is neither routed expert nor KV cache, all GPUs together")
+    size.add_argument("--ranks", type=int, default=1, help="tensor parallel size")
+    build.add_argument("--seed", type=int, default=0, help="random only")
+    build.set_defaults(run=_build)
+
+    check = commands.add_parser("check", help="is the plan sound, for this model, and good on other traffic")
+    check.add_argument("plan", type=Path)
+    check.add_argument("--model", type=Path, help="model folder or config.json that it must fit")
+    check.add_argument("--held-out", type=Path, help="counts that it was not made from")
+    check.set_defaults(run=_check)
+
+    show = commands.add_parser("show", help="what a plan does, for people")
+    show.add_argument("plan", type=Path)
+    show.set_defaults(run=lambda options: print(choose.describe(load_plan(options.plan))))
+
+    export = commands.add_parser("export", help="write the bare {layer: [ids]} form")
+    export.add_argument("plan", type=Path)
+    export.add_argument("--out", type=Path, required=True)
+    export.set_defaults(run=_export)
+
+    take = commands.add_parser("import", help="make a checked plan from the bare form")
+    take.add_argument("bare", type=Path)
+    take.add_argument("--model", type=Path, required=True, help="model folder or config.json that it is for")
+    take.add_argument("--out", type=Path, required=True)
+    take.set_defaults(run=_import)
+    return parser
+
+
+def _read_model(path: Path) -> tuple[ModelIdentity, tuple[str, ...]]:
+    config = read_json(path / "config.json" if path.is_dir() else path)
+    return identify_model(config), moe_layers(config)
+
+
+def _build(options: argparse.Namespace) -> None:
+    counts = load_counts(options.counts) if options.counts else None
+    model, layers = _model_of(options, counts)
+    plan = _choose(options, counts, model, layers)
+    plan.save(options.out)
+    print(choose.describe(plan))
+
+
+def _model_of(options: argparse.Namespace, counts: ExpertCounts | None) -> tuple[ModelIdentity, tuple[str, ...]]:
+    if counts is None and options.model is None:
+        raise PlanError("which model? give --counts, or --model")
+    if options.model is None:
+        assert counts is not None
+        return counts.model, tuple(counts.layers)
+    model, layers = _read_model(options.model)
+    if counts is not None and counts.model != model:
+        raise PlanError(f"{options.counts}: counts of another model than {options.model}")
+    return model, layers
+
+
+def _choose(options: argparse.Namespace, counts: ExpertCounts | None, model: ModelIdentity, layers: Sequence[str]) -> Plan:
+    if options.builder == "whole-layers":
+        if options.host_layers is None:
+            raise PlanError("whole-layers needs --host-layers")
+        return choose.whole_layers(model, layers, options.host_layers, counts)
+    number = _number(options, model, len(layers))
+    if options.builder == "random":
+        return choose.random_experts(model, layers, number, options.seed, counts)
+    if counts is None:
+        raise PlanError(f"{options.builder} needs --counts: without picks no expert is known to be cold")
+    if options.builder == "coldest":
+        return choose.coldest(counts, number, options.kind)
+    return choose.coldest_per_layer(counts, number, options.kind)
+
+
+def _number(options: argparse.Namespace, model: ModelIdentity, layers: int) -> int:
+    given: dict[str, Any] = {name: getattr(options, name) for name in _BUDGET}
+    if options.host_experts is not None:
+        if any(value is not None for value in given.values()):
+            raise PlanError("give either --host-experts or a budget, not both")
+        return int(options.host_experts)
+    missing = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is None]
+    if missing:
+        raise PlanError(f"how many experts? give --host-experts, or complete the budget with {', '.join(missing)}")
+    number = choose.experts_over_budget(model, layers, **given, ranks=options.ranks)
+    if number == 0:
+        raise PlanError("everything fits into the budget; serve without a plan")
+    return -(-number // layers) if options.builder == "coldest-per-layer" else number
+
+
+def _check(options: argparse.Namespace) -> None:
+    plan = load_plan(options.plan)
+    if options.model is not None:
+        model, layers = _read_model(options.model)
+        check_model(plan, model, layers)
+    print(choose.describe(plan))
+    if options.held_out is not None:
+        result = choose.hold_out(plan, load_counts(options.held_out))
+        expected = "unknown" if result.expected is None else f"{result.expected:.2%}"
+        print(
+            f"held-out share of picks on the host: {result.found:.2%} (expected {expected}, best possible "
+            f"{result.best:.2%}, random {result.blind:.2%}): {result.captured:.0%} of the possible gain"
+        )
+
+
+def _export(options: argparse.Namespace) -> None:
+    options.out.write_text(json.dumps(export_bare(load_plan(options.plan))) + "\n", encoding="utf-8")
+
+
+def _import(options: argparse.Namespace) -> None:
+    model, layers = _read_model(options.model)
+    plan = import_bare(read_json(options.bare), model, layers, str(options.bare))
+    plan.save(options.out)
+    print(choose.describe(plan))

@@ -1,0 +1,217 @@
+"""Proof of placement: what each rank found in its own memory, and the check that the harness makes before a run counts.
+
+A flag that is accepted and ignored is the commonest fault of offloading. So each rank reads back from the driver which
+memory backs the very parameters that its kernels use, compares sampled experts with what was loaded, and measures how
+fast it reads the host part. The checker works out from the plan alone what must have been found.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from spillway.placement.layout import plan_layout
+from spillway.placement.plan import Frozen, Plan, PlanError, explain, read_json
+
+DIRECTORY_VARIABLE = "SPILLWAY_PROOF_DIR"
+
+
+def proof_path(folder: Path, rank: int) -> Path:
+    return folder / f"rank{rank}.json"
+
+
+class ProofError(RuntimeError):
+    """The server did not prove its placement."""
+
+
+class TensorProof(Frozen):
+    """One weight tensor of one layer on one rank, bytes as the driver reports them for the parameter in use."""
+
+    experts: int
+    expert_bytes: int
+    host_bytes: int
+    gpu_bytes: int
+
+
+class ExpertSample(Frozen):
+    """Checksums of one expert's bytes: as loaded, as the kernels read it in place, and as staged (null: no staging)."""
+
+    expert: int
+    tensor: str
+    memory: Literal["gpu", "host"]
+    loaded: str
+    in_place: str
+    staged: str | None
+
+
+class LayerProof(Frozen):
+    host_experts: tuple[int, ...]
+    backend: str
+    tensors: dict[str, TensorProof]
+    samples: tuple[ExpertSample, ...] = ()
+
+
+class SwitchOver(Frozen):
+    """Cost of one layer's experts by rows of a step, and from how many rows on they are staged."""
+
+    rows: int | None = Field(description="steps of at least this many rows are staged; null: never within those timed")
+    rows_timed: tuple[int, ...]
+    in_place_s: tuple[float, ...]
+    staged_s: tuple[float, ...]
+    copy_s: float
+    host_share: float = Field(description="share of picks on the host that the timed routing had")
+    measured: bool = Field(description="false: set by SPILLWAY_STAGE_ROWS")
+
+
+class RankProof(Frozen):
+    """What one rank proves."""
+
+    schema_version: Literal["spillway.proof/1"] = "spillway.proof/1"
+    state: Literal["loaded", "ready"] = Field(description="loaded: before the first large step; ready: after it")
+    rank: int
+    ranks: int
+    plan_sha256: str
+    engine: str = Field(description="vLLM's version")
+    device: str
+    numa_node: int
+    layers: dict[str, LayerProof]
+    parameters: dict[str, int] = Field(default_factory=dict, description="whole parameters on the host: bytes found")
+    host_read_bytes_per_s: float
+    gpu_read_bytes_per_s: float
+    host_copy_bytes_per_s: float | None = Field(description="copy engine, host to staging buffer; null: no staging")
+    kernel_read_bytes_per_s: float | None = Field(
+        default=None, description="experts' kernel on host experts, 1 row, no expert twice"
+    )
+    staging_bytes: int
+    switch_over: SwitchOver | None = None
+    largest_graph_rows: int = Field(description="steps up to this many rows replay a CUDA graph and read in place")
+    routing: str | None = Field(default=None, description="synthetic routing in force, null for the model's own")
+    seconds: dict[str, float] = Field(default_factory=dict, description="where the plugin's share of the start went")
+
+    @property
+    def host_bytes(self) -> int:
+        return sum(t.host_bytes for layer in self.layers.values() for t in layer.tensors.values())
+
+    @property
+    def gpu_bytes(self) -> int:
+        return sum(t.gpu_bytes for layer in self.layers.values() for t in layer.tensors.values())
+
+    @property
+    def backend_names(self) -> set[str]:
+        return {layer.backend for layer in self.layers.values()}
+
+    def save(self, folder: Path) -> None:
+        """Write the proof whole or not at all."""
+        path = proof_path(folder, self.rank)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+
+def load_proofs(folder: Path) -> list[RankProof]:
+    """Read the proofs of all ranks; raises ProofError when there is none or one cannot be read."""
+    paths = sorted(folder.glob("rank*.json"))
+    if not paths:
+        raise ProofError(f"{folder}: no proof of placement; the plugin did not run, or no layer was placed")
+    proofs = []
+    for path in paths:
+        try:
+            proofs.append(RankProof.model_validate(read_json(path)))
+        except (ValidationError, PlanError) as error:
+            reason = explain(error) if isinstance(error, ValidationError) else error
+            raise ProofError(f"{path}: {reason}") from error
+    return proofs
+
+
+def require_proof(plan: Plan, folder: Path, ranks: int) -> list[RankProof]:
+    """The proofs of a server that may be measured; raises ProofError with every fault found."""
+    proofs = load_proofs(folder)
+    faults = check_proofs(plan, proofs, ranks)
+    if faults:
+        shown = "\n  ".join(faults[:20])
+        raise ProofError(f"{folder}: {len(faults)} faults in the proof of placement:\n  {shown}")
+    return proofs
+
+
+def check_proofs(plan: Plan, proofs: Sequence[RankProof], ranks: int) -> list[str]:
+    """Every way in which the proofs fall short of the plan, one sentence each; empty when the placement is proved."""
+    faults = []
+    found = sorted(proof.rank for proof in proofs)
+    if found != list(range(ranks)):
+        faults.append(f"proofs of ranks {found}, expected 0 to {ranks - 1} once each")
+    backends = Counter(layer.backend for proof in proofs for layer in proof.layers.values())
+    if len(backends) > 1:
+        faults.append(f"more than one expert backend in use: {dict(backends)}")
+    for proof in proofs:
+        faults += [f"rank {proof.rank}: {fault}" for fault in _check_rank(plan, proof, ranks)]
+    return faults
+
+
+def _check_rank(plan: Plan, proof: RankProof, ranks: int) -> list[str]:
+    faults = []
+    if proof.plan_sha256 != plan.sha256:
+        faults.append(f"proves plan {proof.plan_sha256[:12]}, not {plan.sha256[:12]}")
+    if proof.ranks != ranks:
+        faults.append(f"was one of {proof.ranks} ranks, expected {ranks}")
+    if proof.state != "ready":
+        faults.append("was written before the first large step; send a long prompt, then check again")
+    if proof.staging_bytes and (proof.switch_over is None or proof.host_copy_bytes_per_s is None):
+        faults.append("staging buffers but no measured switch-over")
+    if not 0 < proof.host_read_bytes_per_s < proof.gpu_read_bytes_per_s / 2:
+        faults.append(
+            f"host experts are read at {proof.host_read_bytes_per_s / 1e9:.1f} GB/s, GPU experts at "
+            f"{proof.gpu_read_bytes_per_s / 1e9:.1f} GB/s: they do not lie in different memories"
+        )
+    expected = {name for name, ids in plan.layers.items() if ids}
+    if set(proof.layers) != expected:
+        faults.append(
+            f"layers placed without need: {sorted(set(proof.layers) - expected)}, "
+            f"not placed: {sorted(expected - set(proof.layers))}"
+        )
+    if set(proof.parameters) != set(plan.parameters):
+        faults.append(f"parameters on the host: {sorted(proof.parameters)}, plan: {sorted(plan.parameters)}")
+    faults += [f"parameter {name}: no bytes on the host" for name, size in proof.parameters.items() if size <= 0]
+    for name in sorted(expected & set(proof.layers)):
+        faults += [f"{name}: {fault}" for fault in _check_layer(plan, name, proof.layers[name], ranks)]
+    return faults
+
+
+def _check_layer(plan: Plan, name: str, layer: LayerProof, ranks: int) -> list[str]:
+    faults = []
+    ids = plan.layers[name]
+    if layer.host_experts != ids:
+        faults.append(f"experts {list(layer.host_experts)} on the host, plan: {list(ids)}")
+        return faults
+    expert_bytes = sum(tensor.expert_bytes for tensor in layer.tensors.values())
+    if expert_bytes * ranks != plan.model.expert_bytes:
+        faults.append(f"{expert_bytes} bytes per expert on each of {ranks} ranks, model: {plan.model.expert_bytes}")
+    for key, tensor in layer.tensors.items():
+        if tensor.experts != plan.model.experts:
+            faults.append(f"{key}: {tensor.experts} experts, model: {plan.model.experts}")
+            continue
+        layout = plan_layout(tensor.experts, tensor.expert_bytes, ids)
+        for memory, got, due in (
+            ("host", tensor.host_bytes, layout.host_bytes),
+            ("GPU", tensor.gpu_bytes, layout.gpu_bytes),
+        ):
+            if got != due:
+                faults.append(f"{key}: {got} bytes in {memory} memory, {due} due, rounding included")
+        faults += _check_samples(key, layer, ids)
+    return faults
+
+
+def _check_samples(key: str, layer: LayerProof, ids: Sequence[int]) -> list[str]:
+    samples = [sample for sample in layer.samples if sample.tensor == key]
+    faults = [] if any(s.memory == "host" for s in samples) else [f"{key}: no host expert was sampled"]
+    for sample in samples:
+        where = "host" if sample.expert in ids else "gpu"
+        if sample.memory != where:
+            faults.append(f"{key}: expert {sample.expert} lies in {sample.memory} memory, plan: {where}")
+        if sample.in_place != sample.loaded:
+            faults.append(f"{key}: expert {sample.expert} read in place differs from what was loaded")
+        if sample.staged is not None and sample.staged != sample.loaded:
+            faults.append(f"{key}: expert {sample.expert} as staged differs from what was loaded")
+    return faults

@@ -1,0 +1,123 @@
+"""Synthetic routing with a chosen share of picks on a chosen set of experts, for speed without real weights.
+
+Dummy weights route nearly uniformly, so skew must be imposed. In every layer the same `unpopular` experts get `share` of
+the picks; all other experts get the rest, evenly. A plan that puts exactly these on the host has `share` as its cold
+share; any other plan gets what it catches. Every number measured so is labelled with `routing_in_force`.
+"""
+
+import os
+import random
+from dataclasses import dataclass
+
+from spillway.placement.counts import ExpertCounts, LayerCounts
+from spillway.placement.plan import ModelIdentity, PlanError
+
+ROUTING_VARIABLE = "SPILLWAY_ROUTING"
+STRATEGY = "spillway"
+STRATEGY_VARIABLE = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY"
+
+
+@dataclass(frozen=True)
+class SyntheticRouting:
+    """`unpopular` experts per layer, drawn with `seed`, get `share` of the picks (a fraction of 1)."""
+
+    unpopular: int
+    share: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.unpopular < 1 or not 0 <= self.share <= 1:
+            raise ValueError(f"{self}: need at least one unpopular expert and a share from 0 to 1")
+
+    def experts(self, experts: int) -> tuple[int, ...]:
+        """Ids of the unpopular experts of a layer with `experts` experts, ascending; the same in every layer."""
+        if self.unpopular >= experts:
+            raise ValueError(f"{self}: a layer has {experts} experts; some must stay popular")
+        return tuple(sorted(random.Random(self.seed).sample(range(experts), self.unpopular)))
+
+    def counts(self, model: ModelIdentity, layers: tuple[str, ...], picks_per_layer: int = 10_000_000) -> ExpertCounts:
+        """Expected picks, for the builders of plans; `origin` says that they are synthetic."""
+        unpopular = set(self.experts(model.experts))
+        cold = round(self.share * picks_per_layer / self.unpopular)
+        hot = round((1 - self.share) * picks_per_layer / (model.experts - self.unpopular))
+        layer = LayerCounts(
+            decode=tuple(cold if e in unpopular else hot for e in range(model.experts)), prefill=(0,) * model.experts
+        )
+        return ExpertCounts(model=model, origin=self.label, decode_rows=1, layers=dict.fromkeys(layers, layer))
+
+    @property
+    def label(self) -> str:
+        return f"synthetic: {self.unpopular} experts (seed {self.seed}) get {self.share:g} of picks"
+
+    @property
+    def setting(self) -> str:
+        """The value of SPILLWAY_ROUTING that asks for this routing."""
+        return f"unpopular={self.unpopular},share={self.share:g},seed={self.seed}"
+
+    @classmethod
+    def parse(cls, setting: str) -> "SyntheticRouting":
+        """The routing that a value of SPILLWAY_ROUTING asks for; raises PlanError for one that does not parse."""
+        try:
+            fields = dict(item.split("=") for item in setting.split(","))
+            return cls(unpopular=int(fields.pop("unpopular")), share=float(fields.pop("share")), **_seed(fields))
+        except (KeyError, ValueError) as error:
+            raise PlanError(
+                f"{ROUTING_VARIABLE}={setting!r}: expected unpopular=N,share=X with an optional seed=N ({error})"
+            ) from error
+
+
+def _seed(fields: dict[str, str]) -> dict[str, int]:
+    if set(fields) - {"seed"}:
+        raise ValueError(f"unknown keys {sorted(set(fields) - {'seed'})}")
+    return {"seed": int(fields["seed"])} if fields else {}
+
+
+def routing_in_force() -> str | None:
+    """Label of the synthetic routing that this process's environment asks for; None for the model's own routing."""
+    strategy = os.environ.get(STRATEGY_VARIABLE)
+    if not strategy:
+        return None
+    if strategy != STRATEGY:
+        return f"synthetic: vLLM's strategy {strategy}"
+    return SyntheticRouting.parse(os.environ[ROUTING_VARIABLE]).label
+
+
+def register_strategy() -> None:
+    """Register the routing of this process's environment with vLLM's routing simulator."""
+    if os.environ.get(STRATEGY_VARIABLE) != STRATEGY:
+        return
+    if ROUTING_VARIABLE not in os.environ:
+        raise PlanError(f"{STRATEGY_VARIABLE}={STRATEGY} needs {ROUTING_VARIABLE}, for example unpopular=38,share=0.05")
+    routing = SyntheticRouting.parse(os.environ[ROUTING_VARIABLE])
+
+    import torch
+    from vllm.model_executor.layers.fused_moe.router.routing_simulator_router import RoutingSimulator, RoutingStrategy
+
+    from spillway.placement.pick import pick_experts
+
+    class ChosenShare(RoutingStrategy):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._made: dict[tuple[int, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+
+        def set_share(self, share: float) -> None:
+            """Change the share between steps; graphs already captured follow."""
+            # The tensors were made by a step of the engine, which runs in inference mode.
+            with torch.inference_mode():
+                for _, current in self._made.values():
+                    current.fill_(share)
+
+        def route_tokens(
+            self,
+            hidden_states: torch.Tensor,
+            router_logits: torch.Tensor,
+            top_k: int,
+            indices_type: torch.dtype | None = None,
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            key = (router_logits.shape[-1], router_logits.device)
+            if key not in self._made:
+                unpopular = torch.zeros(key[0], dtype=torch.int32, device="cpu")
+                unpopular[list(routing.experts(key[0]))] = 1
+                self._made[key] = unpopular.to(key[1]), torch.tensor([routing.share], dtype=torch.float32, device=key[1])
+            return pick_experts(router_logits, *self._made[key], top_k, indices_type)
+
+    RoutingSimulator.register_strategy(STRATEGY, ChosenShare())
