@@ -170,6 +170,22 @@ def test_a_killed_snakemake_takes_a_long_run_with_it(small: Project) -> None:
     assert intact(small)
 
 
+def test_a_calculated_experiment_starts_no_server(project: Project) -> None:
+    done = project.snakemake("e11_seats")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(project.root.rglob("server.log"))
+    recomputed = parquet.read(project.root / "data/cpu/e11_seats.seats_published.parquet")
+    assert recomputed.agrees.all() and len(recomputed) == 10
+
+
+def test_a_start_that_memory_refuses_is_a_row(small: Project) -> None:
+    """The fake server starts whatever it is given, so the prediction must be found wrong, and said to be."""
+    done = small.snakemake("e1_memory")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (attempt,) = parquet.read(small.root / "data/cpu/e1_memory.attempts.parquet").to_dict("records")
+    assert (attempt["predicted"], attempt["found"], attempt["agrees"]) == ("KV cache of one sequence", "fits", False)
+
+
 def test_every_file_of_a_run_tells_where_it_comes_from(small: Project) -> None:
     done = small.snakemake("e3_tpot_context")
     assert done.returncode == 0, done.stdout + done.stderr

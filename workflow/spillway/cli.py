@@ -7,6 +7,7 @@ import sys
 COMMANDS = {
     "load": ("spillway.load.load_command", "measure any OpenAI-compatible server with one workload"),
     "fit": ("spillway.fit.command", "what fits on a host, and the smallest plan that does"),
+    "plan": ("spillway.placement.plan_command", "choose which experts live in host memory, check and show a choice"),
     "usage": ("spillway.seats.usage_command", "how busy a developer's agents are, from their logs"),
     "seats": ("spillway.seats.seats_command", "how many developers a server holds, and what it costs"),
     "publish": ("spillway.record.publish_command", "publish the tables of a run folder into data/"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.load import delay, transport
-from spillway.load.latency import samples_needed
+from spillway.record.samples import samples_needed
 
 
 @given(st.integers(1, 200), st.floats(0.5, 500))

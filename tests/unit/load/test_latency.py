@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.load import latency
-from spillway.load.latency import TooFewSamples, percentile, samples_needed
+from spillway.load.latency import TooFewSamples, percentile
+from spillway.record.samples import samples_needed
 
 # A request due at 10.0, sent at 10.5; twelve tokens in three chunks of four at 11.0, 11.2, 11.4; usage at 11.9.
 SCHEDULED, SENT, FIRST, LAST = 10.0, 10.5, 11.0, 11.4

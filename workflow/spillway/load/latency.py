@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spillway.record.samples import samples_needed
+
 
 def ttft_s(sent_s: float, first_output_s: float) -> float:
     """Time to first token: from sending the request's first byte to the first output chunk of any kind."""
@@ -74,16 +76,6 @@ class TooFewSamples:
 
     def __str__(self) -> str:
         return f"too few samples: {self.samples} of {self.needed}"
-
-
-def samples_needed(fraction: float) -> int:
-    """Smallest sample whose extreme value bounds a quantile with 95 % confidence: 5 for the median, 59 for p5 and p95.
-
-    The n with max(fraction, 1 - fraction) ** n <= 0.05 (S. S. Wilks, Annals of Mathematical Statistics 12, 1941).
-    """
-    if not 0 < fraction < 1:
-        raise ValueError(f"a quantile lies between 0 and 1, found {fraction}")
-    return math.ceil(math.log(0.05) / math.log(max(fraction, 1 - fraction)))
 
 
 def percentile(values: Sequence[float], fraction: float, failures: int = 0) -> float | TooFewSamples:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from spillway.load.drive import Exchange
-from spillway.load.latency import samples_needed
+from spillway.record.samples import samples_needed
 
 # Where the workload says that a prompt is cached, the cache may miss a tenth of it, or what ends inside two large blocks.
 MISSED_FRACTION, MISSED_TOKENS = 0.1, 256

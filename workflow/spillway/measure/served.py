@@ -17,6 +17,7 @@ from spillway.engine.server import Launch, Server, serve, server_environment
 from spillway.engine.tinymodel import write_model
 from spillway.load import capacity
 from spillway.load.latency import TooFewSamples
+from spillway.load.progress import Progress
 from spillway.load.run import Endpoint, run_cell
 from spillway.measure.memory import found_stage, memory, predicted_stage
 from spillway.measure.run import MeasureError, Rows, Run, Tables
@@ -132,6 +133,7 @@ def _measure_boot(run: Run, on: OnHost, boot: int, server: Server, origin: dict[
     requests: Rows = []
     for number, (cell, workload) in enumerate(cells.items(), start=1):
         run.say(f"boot {boot}: cell {number} of {len(cells)}: {cell}")
+        progress = Progress(cell)
         result = asyncio.run(
             run_cell(
                 Endpoint(
@@ -146,8 +148,10 @@ def _measure_boot(run: Run, on: OnHost, boot: int, server: Server, origin: dict[
                 seed=on.seed,
                 nonce=f"{run.id}/{boot}",
                 alive=server.alive,
+                progress=progress,
             )
         )
+        progress.close()
         for table, rows in result.tables().items():
             add(table, rows)
         requests += result.requests

@@ -20,13 +20,13 @@ import pandas as pd
 from spillway.paper.format import FormatError, convert, number
 from spillway.record import manifest
 from spillway.record.parquet import RecordError, provenance, read
+from spillway.record.samples import samples_needed
 from spillway.spec.experiment import NotRun, resolve
 from spillway.spec.number import NUMBERS, Number, data_file, read_numbers
 from spillway.spec.read import SpecError
 
-# A smaller sample cannot bound the percentile with 95 % confidence: 0.95 ** 59 < 0.05 (S. S. Wilks, 1941). The paper then
-# says so in the percentile's place.
-FEWEST = {"p5": 59, "p95": 59}
+# With fewer samples the paper says so in the percentile's place.
+FEWEST = {"p5": samples_needed(0.05), "p95": samples_needed(0.95)}
 TOO_FEW = "too few samples"
 EXTREMES = ("@min", "@max")
 KNOWN = "@known"
