@@ -12,15 +12,15 @@ help:
 paper:
 	@scripts/setup harness
 	@scripts/setup latex
-	@$(BIN)/snakemake --quiet all -- paper.pdf
+	@$(BIN)/snakemake --quiet host progress reason -- paper.pdf
 	@echo "paper.pdf: made from the recorded data in data/, see data/MANIFEST.csv"
 
 demo:
 	@scripts/setup harness
 	@scripts/setup latex
 	@scripts/setup engine-cpu
-	@$(BIN)/snakemake --quiet all --config host=cpu -- measure
-	@$(BIN)/snakemake --quiet all --config host=cpu -- paper.pdf
+	@$(BIN)/snakemake --quiet host progress reason --config host=cpu -- measure
+	@$(BIN)/snakemake --quiet host progress reason --config host=cpu -- paper.pdf
 	@echo "paper.pdf: made from what was just measured on this machine, recorded in data/cpu/ (git restore data brings back what was there)"
 
 test:

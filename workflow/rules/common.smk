@@ -1,5 +1,7 @@
 """Functions that the other rule files call: names and paths, read from the specifications. No rules here."""
 
+import hashlib
+
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from snakemake.exceptions import WorkflowError
@@ -51,13 +53,21 @@ def paper_data(host):
     return [f"data/{file}" for file in checked(number.data_files, ROOT, host)]
 
 
+def content(*patterns):
+    """Hash over the files that match, for the `params` of rules whose commands read them: Snakemake does not see what a
+    command imports, a list of fifty inputs hides the one that matters, and a hash knows no times."""
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def code_of_paper():
+    return content("workflow/spillway/paper/*.py", "workflow/spillway/record/*.py", "workflow/spillway/spec/*.py")
+
+
 def specifications():
-    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("experiments/**/*.yaml"))
-
-
-def library(*folders):
-    """The library's files, as inputs of the rules that run them: Snakemake does not see what a command imports."""
-    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in ROOT.glob(f"workflow/spillway/{folder}/*.py"))
+    return content("experiments/**/*.yaml")
 
 
 def commit_of_project():

@@ -4,11 +4,12 @@ rule numbers:
         data=lambda wildcards: paper_data(wildcards.host),
         manifest="data/MANIFEST.csv",
         numbers="paper/numbers.yaml",
-        specifications=specifications(),
-        library=library("paper", "record", "spec"),
     output:
         "build/{host}/numbers.json",
     log:
         "logs/numbers/{host}.log",
+    params:
+        code=code_of_paper(),
+        specifications=specifications(),
     shell:
         "python -m spillway.paper.numbers --host {wildcards.host} --out {output} > {log} 2>&1"

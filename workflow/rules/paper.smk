@@ -4,12 +4,12 @@ rule paper_tex:
         numbers="build/{host}/numbers.json",
         template="paper/paper.en.tex.j2",
         allowed="paper/allowed.yaml",
-        library=library("paper", "record", "spec"),
     output:
         "build/{host}/paper/paper.tex",
     log:
         "logs/paper_tex/{host}.log",
     params:
+        code=code_of_paper(),
         commit=str(HERE),
     shell:
         "python -m spillway.paper.render --numbers {input.numbers} --template {input.template} --allowed {input.allowed} "
@@ -50,4 +50,4 @@ rule paper:
     params:
         host=HOST,
     shell:
-        "cp {input.pdf} {output} 2> {log} " "&& echo 'paper.pdf: from the data of host {params.host} in data/{params.host}/'"
+        "cp {input.pdf} {output} 2> {log} && echo 'paper.pdf: from the data of host {params.host} in data/{params.host}/'"

@@ -108,14 +108,12 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-async def prime(client: Client, plan: Plan) -> list[Exchange]:
-    """Send what must be answered before any stream starts, one after the other."""
-    exchanges = []
+async def prime(client: Client, plan: Plan, exchanges: list[Exchange]) -> None:
+    """Send what must be answered before any stream starts, one after the other, and record it in `exchanges`."""
     for number, turn in enumerate(plan.prime):
         exchange = _exchange(None, number, "warmup", time.monotonic(), turn)
         exchanges.append(exchange)
-        await client.send(turn.prompt, turn.output_tokens, exchange.reply)
-    return exchanges
+        await _send(client, exchange, turn)
 
 
 async def drive(
@@ -215,11 +213,7 @@ class _Run:
 
     async def _send(self, exchange: Exchange, turn: Turn) -> None:
         self.exchanges.append(exchange)
-        try:
-            await self.client.send(turn.prompt, turn.output_tokens, exchange.reply)
-        except asyncio.CancelledError:
-            exchange.cancelled = True
-            raise
+        await _send(self.client, exchange, turn)
         if exchange.phase == "measured":
             self.tally.measured_over()
         if exchange.reply.error is not None:
@@ -230,6 +224,14 @@ class _Run:
         exchange.reply.fail("not_sent", "the server had died" if self.tally.stopped else "limit_s of the workload was over")
         self.exchanges.append(exchange)
         self.tally.measured_over()
+
+
+async def _send(client: Client, exchange: Exchange, turn: Turn) -> None:
+    try:
+        await client.send(turn.prompt, turn.output_tokens, exchange.reply)
+    except asyncio.CancelledError:
+        exchange.cancelled = True
+        raise
 
 
 def _at_s(turn: Turn) -> float:

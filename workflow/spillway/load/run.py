@@ -8,7 +8,7 @@ import multiprocessing
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,14 +119,15 @@ async def run_cell(
             *([gpu_sampler.run()] if gpus else []),
         ]
         async with _running(beside):
-            exchanges = await _until_stopped(prime(client, work), tally)
+            exchanges: list[Exchange] = []
+            await _until_stopped(prime(client, work, exchanges), tally)
             shares = await _all_shares(asked, tally, processes, pool)
-            if any(e.reply.error in ("connect", "transport") for share in shares for e in share.exchanges):
-                await _until_stopped(asyncio.sleep(DEATH_NOTICE_S, exchanges), tally)
+            for share in shares:
+                exchanges += share.exchanges
+            if any(exchange.reply.error in ("connect", "transport") for exchange in exchanges):
+                await _until_stopped(asyncio.sleep(DEATH_NOTICE_S), tally)
         after = await _metrics(client, endpoint) if alive() is None else {}
         watched.server_metrics += scrape.rows(time.monotonic() - start_s, after)
-        for share in shares:
-            exchanges += share.exchanges
         for exchange in exchanges:
             if exchange.cancelled and exchange.phase != "cooldown":
                 exchange.reply.fail("transport", watched.death or "the server had died")
@@ -198,7 +199,10 @@ async def _workers(processes: int, tally: Tally) -> AsyncIterator[concurrent.fut
         return
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, context, _install, (tally,)) as pool:
-        yield pool
+        try:
+            yield pool
+        finally:
+            tally.stop()  # leaving waits for the workers, which would otherwise send to the end after a failure here
 
 
 async def _all_shares(asked: _Asked, tally: Tally, processes: int, pool: concurrent.futures.Executor | None) -> list[_Share]:
@@ -246,16 +250,14 @@ async def _watch(
     tally.stop()
 
 
-async def _until_stopped(work: Any, tally: Tally) -> list[Exchange]:
-    """The result of a coroutine, or nothing if the server dies before."""
-    task: asyncio.Task[list[Exchange]] = asyncio.create_task(work)
+async def _until_stopped(work: Coroutine[Any, Any, None], tally: Tally) -> None:
+    """Wait for a coroutine; cancel it if the server dies before."""
+    task = asyncio.create_task(work)
     while not task.done() and not tally.stopped:
         await asyncio.wait([task], timeout=ALIVE_EVERY_S)
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-        return []
-    return task.result()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def _metrics(client: Client, endpoint: Endpoint) -> Engines:
@@ -276,21 +278,27 @@ async def _sample_metrics(client: Client, endpoint: Endpoint, start_s: float, ro
 
 
 async def _own_delay(exchanges: Sequence[Exchange], processes: int, pool: concurrent.futures.Executor | None) -> list[float]:
-    """The client's receive delays at the concurrency and rate of these requests; none if nothing was streamed."""
+    """The client's receive delays at the concurrency and rate of these requests.
+
+    None if nothing was streamed or the self-check failed: the cell is then marked, and keeps its rows.
+    """
     outputs = [[chunk.at_s for chunk in e.reply.chunks if chunk.kind != "none"] for e in exchanges if e.reply.ok]
     rates = [(len(times) - 1) / (times[-1] - times[0]) for times in outputs if len(times) > 1 and times[-1] > times[0]]
     if not rates:
         return []
     streams = max(most_at_once(exchanges), processes)
     events, gap_s = delay.schedule(streams, statistics.median(rates))
-    with delay.delay_server() as port:
-        if pool is None:
-            with no_collection():
-                return await delay.receive_delays_s(port, streams, events, gap_s)
-        loop = asyncio.get_running_loop()
-        parts = [len(range(index, streams, processes)) for index in range(processes)]
-        work = [loop.run_in_executor(pool, _delays_in_worker, port, part, events, gap_s) for part in parts]
-        return [late_s for part in await asyncio.gather(*work) for late_s in part]
+    try:
+        with delay.delay_server() as port:
+            if pool is None:
+                with no_collection():
+                    return await delay.receive_delays_s(port, streams, events, gap_s)
+            loop = asyncio.get_running_loop()
+            parts = [len(range(index, streams, processes)) for index in range(processes)]
+            work = [loop.run_in_executor(pool, _delays_in_worker, port, part, events, gap_s) for part in parts]
+            return [late_s for part in await asyncio.gather(*work) for late_s in part]
+    except ConnectionError:
+        return []
 
 
 def most_at_once(exchanges: Sequence[Exchange]) -> int:

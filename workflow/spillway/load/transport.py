@@ -1,9 +1,10 @@
 """HTTP for measuring: httpx over network streams that know when each read arrived.
 
 httpx has its own network code underneath (anyio), which wakes a task before anybody can look at the clock, and costs more
-than twice the processor time per event. httpcore, the transport below httpx, takes any network backend instead. This one
-asks the Linux kernel to stamp what arrives, so that the time of an event does not depend on how busy the client is. Where
-the kernel gives no stamp, and under TLS, where a read is not an arrival, the event loop's own read is stamped.
+than twice the processor time per event. The HTTP/1.1 connections of httpcore, the layer below, take any network stream
+instead. This one asks the Linux kernel to stamp what arrives, so that the time of an event does not depend on how busy the
+client is, as long as it reads more often than the server writes. Where the kernel gives no stamp, and under TLS, where a
+read is not an arrival, the event loop's own read is stamped.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpcore
@@ -127,13 +128,9 @@ class _Stream(httpcore.AsyncNetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
         self._loop.remove_reader(self._socket)
-        try:
-            async with asyncio.timeout(timeout):
-                transport, protocol = await self._loop.create_connection(
-                    _TlsReads, sock=self._socket, ssl=ssl_context, server_hostname=server_hostname
-                )
-        except (OSError, TimeoutError) as error:
-            raise httpcore.ConnectError(f"TLS: {type(error).__name__}: {error}") from error
+        transport, protocol = await self._loop.create_connection(
+            _TlsReads, sock=self._socket, ssl=ssl_context, server_hostname=server_hostname
+        )
         return _TlsStream(transport, protocol.reads)
 
     def get_extra_info(self, info: str) -> Any:
@@ -188,29 +185,15 @@ class _TlsStream(httpcore.AsyncNetworkStream):
                 return self._transport.get_extra_info(info)
 
 
-class _Backend(httpcore.AsyncNetworkBackend):
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        try:
-            async with asyncio.timeout(timeout):
-                return _Stream(await _connect(host, port))
-        except TimeoutError as error:
-            raise httpcore.ConnectTimeout(f"no connection to {host}:{port} within {timeout:g} s") from error
-        except OSError as error:
-            raise httpcore.ConnectError(str(error)) from error
-
-
 async def _connect(host: str, port: int) -> socket.socket:
     """A connected, non-blocking socket to the first of the host's addresses that answers; raises the last one's OSError."""
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    try:  # a numeric address needs no thread
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in addresses:
         connection = socket.socket(family, kind, protocol)
         try:
             connection.setblocking(False)
@@ -229,24 +212,37 @@ async def _connect(host: str, port: int) -> socket.socket:
 
 
 class _Body(httpx.AsyncByteStream):
-    def __init__(self, parts: Any) -> None:
-        self._parts = parts
+    """The body of one answer; hands its connection back once it is over and the connection is fit for another."""
+
+    def __init__(
+        self,
+        answer: httpcore.Response,
+        connection: httpcore.AsyncHTTP11Connection,
+        idle: list[httpcore.AsyncHTTP11Connection],
+    ) -> None:
+        self._answer, self._connection, self._idle = answer, connection, idle
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._parts:
+        async for part in self._answer.aiter_stream():
             yield part
 
     async def aclose(self) -> None:
-        await self._parts.aclose()
+        await self._answer.aclose()
+        if self._connection.is_idle():
+            self._idle.append(self._connection)
 
 
 class StampedTransport(httpx.AsyncBaseTransport):
-    """An httpx transport without connection limit; errors are httpcore's. Pass it to httpx.AsyncClient(transport=...)."""
+    """An httpx transport to one server: a connection for each request in flight, kept for the next; errors are httpcore's.
+
+    httpcore's pool is left out: it looks at every connection for every request, which at 100 streams holds up the event
+    loop for milliseconds each.
+    """
 
     def __init__(self, keep_alive_s: float = KEEP_ALIVE_S, ssl_context: ssl.SSLContext | None = None) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            max_connections=None, keepalive_expiry=keep_alive_s, network_backend=_Backend(), ssl_context=ssl_context
-        )
+        self._keep_alive_s = keep_alive_s
+        self._ssl_context = ssl_context
+        self._idle: list[httpcore.AsyncHTTP11Connection] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url = httpcore.URL(
@@ -255,14 +251,45 @@ class StampedTransport(httpx.AsyncBaseTransport):
             port=request.url.port,
             target=request.url.raw_path,
         )
-        response = await self._pool.handle_async_request(
+        connection = await self._kept(url.origin) or await self._fresh(url.origin, request.extensions)
+        response = await connection.handle_async_request(
             httpcore.Request(
                 request.method, url, headers=request.headers.raw, content=request.stream, extensions=request.extensions
             )
         )
-        return httpx.Response(
-            response.status, headers=response.headers, stream=_Body(response.stream), extensions=response.extensions
-        )
+        body = _Body(response, connection, self._idle)
+        return httpx.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
+
+    async def _kept(self, origin: httpcore.Origin) -> httpcore.AsyncHTTP11Connection | None:
+        """An idle connection that both sides still hold open; the others are closed."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.can_handle_request(origin) and not connection.has_expired():
+                return connection
+            await connection.aclose()
+        return None
+
+    async def _fresh(self, origin: httpcore.Origin, extensions: Mapping[str, Any]) -> httpcore.AsyncHTTP11Connection:
+        host, port = origin.host.decode("ascii"), origin.port
+        timeout_s = extensions.get("timeout", {}).get("connect")
+        if (trace := extensions.get("trace")) is not None:
+            await trace("connection.connect_tcp.started", {"host": host, "port": port})
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream: httpcore.AsyncNetworkStream = _Stream(await _connect(host, port))
+                if origin.scheme == b"https":
+                    stream = await stream.start_tls(self._tls(), server_hostname=host)
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(f"no connection to {host}:{port} within {timeout_s:g} s") from error
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from error
+        return httpcore.AsyncHTTP11Connection(origin, stream, keepalive_expiry=self._keep_alive_s)
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._ssl_context is None:
+            self._ssl_context = httpx.create_ssl_context()
+        return self._ssl_context
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        while self._idle:
+            await self._idle.pop().aclose()
