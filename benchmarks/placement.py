@@ -417,8 +417,8 @@ def write_outputs(llm: Any, spec: dict[str, Any], out: Path) -> None:
             owner = placement()
             assert owner.switch_over is not None
             owner.switch_over = owner.switch_over.model_copy(update={"rows": rows})
-            for layer in owner.layers.values() if mode == "zeroed" else ():
-                layer.tensors["w2_weight"].tensor[list(layer.host)] = 0
+            if mode == "zeroed":
+                zero_host_experts(owner)
         answers = []
         for tokens in (40, 700, 3500):
             result = stream(llm, [prompt_of(tokens, 40 + tokens)], 24, temperature=0.0, seed=None, logprobs=5)
@@ -426,6 +426,15 @@ def write_outputs(llm: Any, spec: dict[str, Any], out: Path) -> None:
             steps = [sorted((t, p.logprob.hex()) for t, p in step.items()) for step in answer.logprobs]
             answers.append({"tokens": list(answer.token_ids), "logprobs": steps})
         (out / f"outputs-{spec['arm']}-{mode}.json").write_text(json.dumps(answers))
+
+
+def zero_host_experts(owner: Any) -> None:
+    import torch
+
+    with torch.inference_mode():
+        for layer in owner.layers.values():
+            for expert in layer.host:
+                layer.tensors["w2_weight"].tensor[expert].view(torch.uint8).zero_()
 
 
 def compare_outputs(out: Path) -> None:

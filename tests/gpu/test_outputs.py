@@ -44,16 +44,17 @@ def expect_same(rows, ways):
 
 
 def write_checkpoint(folder, kind, device="cuda"):
-    """Two layers of the 30B shape with 32 experts and random weights in safetensors, as published checkpoints store them.
+    """Five layers of the 30B shape with 32 experts and random weights in safetensors, as published checkpoints store them.
 
-    Their size is a trained model's, so that every expert matters: with vLLM's dummy weights none does.
+    The weights have a trained model's size, so that every expert matters: with vLLM's dummy weights none does, and all
+    layers are equal. Five layers share two staging buffers, which a layer mixed up with another would show.
     """
     from safetensors.torch import save_file
 
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import placement
 
-    layers, experts, vocabulary, hidden, heads, kv, head, width = 2, 32, 151936, 2048, 32, 4, 128, 768
+    layers, experts, vocabulary, hidden, heads, kv, head, width = 5, 32, 151936, 2048, 32, 4, 128, 768
     config = placement.SHAPES["qwen3-30b-a3b"] | {"num_hidden_layers": layers, "num_experts": experts}
     if kind == "fp8":
         unquantised = ["lm_head", *[f"model.layers.{i}.mlp.gate" for i in range(layers)]]

@@ -13,7 +13,7 @@ from spillway.paper.format import FormatError, convert, number
     ("value", "decimals", "text"),
     [
         (2.675, 2, "2.68"), (0.5, 0, "1"), (1.5, 0, "2"), (2.5, 0, "3"), (1234, 0, "1234"), (12345.678, 1, "12,345.7"),
-        (-0.04, 1, "0.0"), (-0.05, 1, "-0.1"), (1e-7, 2, "0.00"), (763.2e9, 0, "763,200,000,000"), (0.1 + 0.2, 1, "0.3"),
+        (-0.04, 1, "0.0"), (-0.05, 1, "−0.1"), (1e-7, 2, "0.00"), (763.2e9, 0, "763,200,000,000"), (0.1 + 0.2, 1, "0.3"),
     ],
 )  # fmt: skip
 def test_rounding_is_half_up_on_the_decimal_text(value: float, decimals: int, text: str) -> None:
@@ -28,7 +28,10 @@ def test_what_is_not_finite_is_never_printed(value: float) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e15, max_value=1e15), st.integers(0, 6))
 def test_the_text_is_within_half_a_digit_of_the_value(value: float, decimals: int) -> None:
-    assert abs(float(number(value, decimals).replace(",", "")) - value) <= 0.5 * 10**-decimals + abs(value) * 1e-15
+    assert (
+        abs(float(number(value, decimals).replace(",", "").replace("−", "-")) - value)
+        <= 0.5 * 10**-decimals + abs(value) * 1e-15
+    )
 
 
 def test_units_follow_from_the_column() -> None:

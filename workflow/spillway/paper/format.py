@@ -46,7 +46,7 @@ def number(value: float, decimals: int, language: str = "en") -> str:
     whole, _, fraction = f"{abs(rounded):f}".partition(".")
     if len(whole) > 4:
         whole = f"{int(whole):,}".replace(",", group)
-    sign = "-" if rounded < 0 else ""
+    sign = "−" if rounded < 0 else ""
     return sign + whole + (point + fraction if fraction else "")
 
 

@@ -24,7 +24,7 @@ from spillway.spec.read import SpecError
 _ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "µ": r"\textmu{}",
-    "×": r"\texttimes{}", "@": "@",
+    "×": r"\texttimes{}", "−": r"\textminus{}", "@": "@",
 }  # fmt: skip
 
 
