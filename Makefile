@@ -1,11 +1,12 @@
 # Three commands, each making what it needs first; see README.md. `make check` is for people who change the code.
-.PHONY: help paper demo test check clean
+.PHONY: help paper demo test unit check clean
 BIN := .envs/harness/bin
 
 help:
 	@echo "make paper   build paper.pdf from the recorded data; starts no server"
 	@echo "make demo    measure stock vLLM on this machine's CPU, then build the paper from that"
 	@echo "make test    run all tests, some of them with real vLLM on the CPU"
+	@echo "make unit    the unit tests alone, in under a minute"
 	@echo "make check   formatting, lint and types"
 	@echo "make clean   delete what was built; recorded data and environments stay"
 
@@ -27,8 +28,13 @@ test:
 	@scripts/setup harness
 	@scripts/setup latex
 	@scripts/setup engine-cpu
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 3 tests/unit
+	@$(BIN)/python -m pytest tests/data tests/workflow tests/paper tests/engine
 	@echo "tests: passed; what was skipped stands above with its reason"
+
+unit:
+	@scripts/setup harness
+	@$(BIN)/python -m pytest -n 3 tests/unit
 
 check:
 	@scripts/setup harness

@@ -97,10 +97,10 @@ def test_leftover_server_is_refused_and_named(launch_stub, notes, stub: Callable
     launcher = launch_stub("serve")
     server_pid = launcher.await_ready()
     supervisor_pid = launcher.supervisor()
-    os.kill(supervisor_pid, signal.SIGSTOP)  # so that it cannot act on the launcher's end
+    launcher.process.send_signal(signal.SIGSTOP)  # so that it cannot act on the supervisor's end
+    os.kill(supervisor_pid, signal.SIGKILL)
     launcher.process.kill()
     launcher.process.wait()
-    os.kill(supervisor_pid, signal.SIGKILL)
 
     with pytest.raises(LeftoverServer) as refusal, serve(stub(stop_grace_s=0.5), tmp_path / "next", ready_timeout_s=10):
         pytest.fail("a second server was started beside the first")

@@ -240,7 +240,8 @@ def test_the_limit_ends_a_cell_and_says_what_was_not_sent() -> None:
     assert cell["requests_ok"] + cell["requests_not_sent"] == 60
     # Two streams whose answers take 40 tokens / 500 token/s = 80 ms send at most 7 each in 0.5 s, one of them warm-up.
     assert 2 <= cell["requests_ok"] <= 2 * 6
-    assert all(row["sent_s"] is None or row["sent_s"] < 0.7 for row in result.requests)
+    sent_s = [row["sent_s"] for row in result.requests if row["sent_s"] is not None]
+    assert max(sent_s) - min(sent_s) < 0.6  # the limit counts from the streams' start, not from the cell's
     assert cell["outcome"] == "marked" and "failed_requests" in marks(result)
     arrivals = {"kind": "arrivals", "rate_per_s": 20.0, "prompt_tokens": 9, "output_tokens": 3, "requests": 60, "limit_s": 0.5}
     cell = only_cell(run(arrivals)[0])

@@ -33,13 +33,14 @@ def arrival_s(ancillary: list[tuple[int, int, bytes]]) -> float:
     """When a read arrived, on time.monotonic(): the kernel's stamp if there is one, else now.
 
     The stamp is of the wall clock, so only its age is used: a step of that clock could only matter between arrival and
-    read. If a read holds several packets, the stamp is that of the last.
+    read. If a read holds several packets, the stamp is that of the last. The wall clock is read first: an interruption
+    between the two readings then makes an arrival later, as any delay does, and never earlier than it was.
     """
-    now_s = time.monotonic()
+    wall_ns, now_s = time.time_ns(), time.monotonic()
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
             seconds, nanoseconds = _TIMESPEC.unpack(data)
-            age_ns: int = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
+            age_ns: int = wall_ns - seconds * 1_000_000_000 - nanoseconds
             return now_s - max(0, age_ns) * 1e-9
     return now_s
 

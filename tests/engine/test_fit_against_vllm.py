@@ -16,7 +16,7 @@ from spillway.fit.checkpoint import component_of
 from spillway.fit.weights import bytes_by_component
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 PYTHON = Path(os.environ.get("SPILLWAY_ENGINE_PYTHON", ROOT / ".envs" / "engine-cpu" / "bin" / "python"))
 TOLERANCE = 0.01
 
