@@ -38,8 +38,10 @@ def experiments():
     return experiment.names(ROOT)
 
 
-def figures():
-    return sorted(checked(number.read_figures, ROOT))
+def figures(in_paper_only=False):
+    """Names of the figures that can be made, or of those in the paper."""
+    read_figures = checked(number.read_figures, ROOT)
+    return sorted(name for name, figure in read_figures.items() if figure.in_paper or not in_paper_only)
 
 
 def figure_data(wildcards):

@@ -23,7 +23,9 @@ rule paper_pdf:
         preamble="paper/preamble.tex",
         bibliography="paper/refs.bib",
         latexmkrc="paper/latexmkrc",
-        figures=lambda wildcards: expand("build/{host}/figures/{figure}.pdf", host=wildcards.host, figure=figures()),
+        figures=lambda wildcards: expand(
+            "build/{host}/figures/{figure}.pdf", host=wildcards.host, figure=figures(in_paper_only=True)
+        ),
     output:
         "build/{host}/paper/paper.pdf",
     log:

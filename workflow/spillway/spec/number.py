@@ -90,6 +90,7 @@ class Figure(Strict):
     """One figure: the tables that it draws."""
 
     files: list[str] = Field(min_length=1, description="<experiment>.<table>, or a path in data/")
+    in_paper: bool = Field(default=True, description="false: made only when asked for by name, since its data may be absent")
 
 
 class Figures(RootModel[dict[str, Figure]]):
@@ -114,5 +115,5 @@ def read_figures(root: Path) -> dict[str, Figure]:
 def data_files(root: Path, host: str) -> list[str]:
     """All files below data/ that the paper needs for a host, sorted."""
     wanted = [number.file for number in read_numbers(root).values() if number.file]
-    wanted += [file for figure in read_figures(root).values() for file in figure.files]
+    wanted += [file for figure in read_figures(root).values() if figure.in_paper for file in figure.files]
     return sorted({data_file(file, host) for file in wanted})
