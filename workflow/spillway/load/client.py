@@ -292,7 +292,7 @@ class _StreamReader:
             self.done = True
             return
         try:
-            message = json.loads(event.data)
+            message = json.loads(str(event.data, "utf-8"))  # given bytes, json would first guess their encoding
         except ValueError as error:  # of JSON or of UTF-8
             reply.fail("not_sse", f"event is not JSON ({error}): {event.data[:200].decode('utf-8', 'replace')}")
             return

@@ -223,9 +223,8 @@ class _Body(httpx.AsyncByteStream):
     ) -> None:
         self._answer, self._connection, self._idle = answer, connection, idle
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._answer.aiter_stream():
-            yield part
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._answer.aiter_stream()
 
     async def aclose(self) -> None:
         await self._answer.aclose()
