@@ -19,6 +19,7 @@ from spillway.load.progress import Progress
 from spillway.load.run import CellResult, run_cell
 from spillway.record import parquet
 from spillway.record.provenance import new_run
+from spillway.spec.read import SpecError, read_yaml
 from spillway.spec.workload import Workload
 
 CELL = "load"
@@ -111,7 +112,9 @@ def main(argv: list[str]) -> int | str:
     parser = argparse.ArgumentParser(prog="spillway load", description=__doc__)
     parser.add_argument("url", help="of the server, for example http://127.0.0.1:8000")
     parser.add_argument("--model", required=True, help="name under which the server serves it")
-    parser.add_argument("--workload", required=True, help="JSON, or a file with JSON; see spec/workload.py for the kinds")
+    parser.add_argument(
+        "--workload", required=True, help="a YAML or JSON file, or JSON itself; see spec/workload.py for the kinds"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the tables; made if absent")
     parser.add_argument("--token-ids", metavar="FIRST:LAST", help="send prompts of these token ids to /v1/completions")
     parser.add_argument("--api-key-variable", help="environment variable that holds the server's API key")
@@ -123,8 +126,8 @@ def main(argv: list[str]) -> int | str:
     parser.add_argument("--delay-bound-ms", type=float, default=10.0, help="most that the client may be late (p99)")
     asked = parser.parse_args(argv)
     try:
-        text = Path(asked.workload).read_text() if not asked.workload.lstrip().startswith("{") else asked.workload
-        workload = _WORKLOAD.validate_json(text)
+        inline = asked.workload.lstrip().startswith("{")
+        workload = _WORKLOAD.validate_python(json.loads(asked.workload) if inline else read_yaml(Path(asked.workload)))
         first, _, last = (asked.token_ids or "").partition(":")
         endpoint = Endpoint(
             asked.url,
@@ -139,7 +142,11 @@ def main(argv: list[str]) -> int | str:
         result = load_url(
             endpoint, workload, asked.out, seed=asked.seed, processes=asked.processes, bound_s=asked.delay_bound_ms / 1000
         )
-    except (LoadError, FileNotFoundError, FileExistsError, ValueError) as error:
+    except pydantic.ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"][1:])) or "kind"
+        return f"spillway: --workload: {key}: found {fault['input']!r}; expected: {fault['msg']}"
+    except (LoadError, SpecError, FileNotFoundError, FileExistsError, ValueError) as error:
         return f"spillway: {error}"
     print(summary(result))
     return 0 if result.cells[0]["outcome"] != "failed" else 2

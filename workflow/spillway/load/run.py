@@ -122,6 +122,8 @@ async def run_cell(
             exchanges: list[Exchange] = []
             await _until_stopped(prime(client, work, exchanges), tally)
             shares = await _all_shares(asked, tally, processes, pool)
+        if progress is not None:
+            progress.update(work.measured_in_all - max(0, tally.left), work.measured_in_all)
             for share in shares:
                 exchanges += share.exchanges
             if any(exchange.reply.error in ("connect", "transport") for exchange in exchanges):
