@@ -122,12 +122,12 @@ async def run_cell(
             exchanges: list[Exchange] = []
             await _until_stopped(prime(client, work, exchanges), tally)
             shares = await _all_shares(asked, tally, processes, pool)
-        if progress is not None:
-            progress.update(work.measured_in_all - max(0, tally.left), work.measured_in_all)
             for share in shares:
                 exchanges += share.exchanges
             if any(exchange.reply.error in ("connect", "transport") for exchange in exchanges):
                 await _until_stopped(asyncio.sleep(DEATH_NOTICE_S), tally)
+        if progress is not None:
+            progress.update(work.measured_in_all - max(0, tally.left), work.measured_in_all)
         after = await _metrics(client, endpoint) if alive() is None else {}
         watched.server_metrics += scrape.rows(time.monotonic() - start_s, after)
         for exchange in exchanges:
