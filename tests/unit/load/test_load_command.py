@@ -24,12 +24,16 @@ def test_one_workload_against_a_server(tmp_path: Path, capsys: pytest.CaptureFix
     origin = parquet.provenance(tmp_path / "out" / "load.cells.parquet")
     assert cells.run[0] == origin["run"] and origin["server"] == server.url
     assert "6 of 6 requests ok, cell measured" in printed.out
+    assert "prompt_sweep: 6/6 in" in printed.err
     assert "TTFT           median" in printed.out and "p95 too few samples: 6 of 59" in printed.out
     assert isinstance(again, str) and "exists already" in again
 
 
 def test_what_cannot_start_is_said(tmp_path: Path) -> None:
     rest = ["--workload", json.dumps(SWEEP), "--out", str(tmp_path)]
+    (tmp_path / "uneven.yaml").write_text("kind: prompt_sweep\nprompt_tokens: 5\noutput_tokens: 5\nrequests: 5\nstreams: 2\n")
+    uneven = main(["http://127.0.0.1:1", "--model", "m", "--workload", str(tmp_path / "uneven.yaml"), "--out", str(tmp_path)])
+    assert isinstance(uneven, str) and "requests: 5 do not share out over 2 streams" in uneven
     with golden_process() as server:
         wrong_model = main([server.url, "--model", "other", *rest])
     assert isinstance(wrong_model, str) and "found the models ['golden']; expected 'other'" in wrong_model
