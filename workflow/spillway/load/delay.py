@@ -44,7 +44,7 @@ async def receive_delays_s(port: int, streams: int, events: int, gap_s: float) -
 def delay_server() -> Iterator[int]:
     """Start the server and yield its port."""
     command = [sys.executable, "-m", "spillway.load.delay_server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

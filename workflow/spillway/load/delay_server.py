@@ -1,13 +1,15 @@
 """A server that writes its send time into each event, for the client's self-check (delay.py).
 
-    python -m spillway.load.delay_server        serves on a free loopback port and prints it
+    python -m spillway.load.delay_server        serves on a free loopback port, prints it, and ends with its standard input
 
 A process of its own, so that it never shares an event loop with the client that it measures.
 """
 
 import asyncio
 import json
+import os
 import socket
+import sys
 import time
 
 
@@ -49,7 +51,9 @@ def _chunk(data: str) -> bytes:
 async def _serve() -> None:
     server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    # The client holds the other end: it closes when the client ends, even by SIGKILL.
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ import concurrent.futures
 import contextlib
 import datetime
 import multiprocessing
+import os
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -182,6 +184,15 @@ _tally: Tally | None = None  # of this worker process
 def _install(tally: Tally) -> None:
     global _tally
     _tally = tally
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker holds both ends of the pool's queue, so nothing else tells it that its parent was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _share_in_worker(asked: _Asked, index: int, processes: int) -> _Share:
