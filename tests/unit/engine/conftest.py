@@ -32,7 +32,7 @@ class Notes:
         marked = {process.pid for process in marked_processes(LOCK_VARIABLE, str(lock_path()))}
         return sorted(marked | {pid for pid in self.pids() if runs(pid)})
 
-    def await_none_left(self, patience_s: float = 10) -> list[int]:
+    def await_none_left(self, patience_s: float = 60) -> list[int]:
         wait_until(lambda: not self.left(), patience_s)
         return self.left()
 
@@ -48,7 +48,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], patience_s: float = 10) -> bool:
+def wait_until(condition: Callable[[], bool], patience_s: float = 60) -> bool:
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         if condition():
@@ -85,7 +85,7 @@ def stub(notes: Notes) -> Callable[..., Launch]:
             "vocabulary": range(4, 100),
             "full_batch": 3,
             "long_prefill_tokens": 50,
-            "progress_timeout_s": 0.5,
+            "progress_timeout_s": 30.0,
             "stop_grace_s": 1.0,
         }
         return Launch(**(settings | changes))  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def test_leftover_server_is_refused_and_named(launch_stub, notes, stub: Callable
     launcher.process.kill()
     launcher.process.wait()
 
-    with pytest.raises(LeftoverServer) as refusal, serve(stub(stop_grace_s=0.5), tmp_path / "next", ready_timeout_s=10):
+    with pytest.raises(LeftoverServer) as refusal, serve(stub(stop_grace_s=0.5), tmp_path / "next", ready_timeout_s=60):
         pytest.fail("a second server was started beside the first")
     assert f"pid {server_pid}: " in str(refusal.value)
     assert f"kill {server_pid}" in str(refusal.value)
@@ -117,7 +117,7 @@ def test_server_that_is_just_ending_is_waited_for(launch_stub, notes, stub: Call
     launcher = launch_stub("deaf", grace_s=0.5)
     launcher.await_ready()
     launcher.process.kill()
-    with serve(stub(stop_grace_s=10), tmp_path / "next", ready_timeout_s=10) as running:
+    with serve(stub(stop_grace_s=10), tmp_path / "next", ready_timeout_s=60) as running:
         assert notes.left() == sorted([running.pid, running._supervisor.pid])
 
 
