@@ -19,6 +19,7 @@ include: "workflow/rules/common.smk"
 
 
 HOST = chosen_host(config)
+JOB = job_on_cluster(HOST)
 EXPERIMENTS = experiments()
 HERE = commit_of_project()
 
@@ -33,4 +34,10 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/numbers.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/paper.smk"
+include: "workflow/rules/article.smk"
+include: "workflow/rules/audit.smk"
 include: "workflow/rules/targets.smk"
+
+
+# On a cluster (profiles/slurm) only measuring is worth a job; papers are made where Snakemake runs.
+workflow.localrules(*(each.name for each in workflow.rules if each.name not in {"measure", *EXPERIMENTS}))

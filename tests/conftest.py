@@ -57,12 +57,11 @@ class Project:
         assert old in text, f"{file} does not hold {old!r}"
         path.write_text(text.replace(old, new))
 
-    def fake_engine(self, *flags: str) -> None:
+    def fake_engine(self, *flags: str, program: str = "golden_server.py") -> None:
+        """Put a program of tests/ in vLLM's place, with these flags before those of the launch."""
         python = self.root / ".envs/engine-cpu/bin/python"
         python.parent.mkdir(parents=True, exist_ok=True)
-        python.write_text(
-            FAKE_ENGINE.format(python=sys.executable, golden=ROOT / "tests/golden_server.py", flags=" ".join(flags))
-        )
+        python.write_text(FAKE_ENGINE.format(python=sys.executable, golden=ROOT / "tests" / program, flags=" ".join(flags)))
         python.chmod(0o755)
         (self.root / ".envs/engine-cpu/.ready").touch()
 
@@ -89,3 +88,13 @@ def copy_project(target: Path) -> Project:
 def project(tmp_path: Path) -> Project:
     """A fresh copy of the project, with nothing built."""
     return copy_project(tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def numbers_json(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The numbers of the recorded data of host `cpu`, as the workflow makes them."""
+    from spillway.paper.numbers import evaluate
+
+    path = tmp_path_factory.mktemp("numbers") / "numbers.json"
+    path.write_text(evaluate(ROOT, "cpu").to_json(), encoding="utf-8")
+    return path

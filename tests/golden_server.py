@@ -26,6 +26,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import os
 import signal
 import socket
@@ -195,6 +196,8 @@ class GoldenServer:
             case "POST", "/reset_prefix_cache":
                 self.cache.cached.clear()
                 await _answer(writer, 200, b"")
+            case "POST", "/collective_rpc":  # as one worker that does what it is asked
+                await _answer_json(writer, 200, {"results": [{"cold_share": float(json.loads(body)["args"][0])}]})
             case "POST", "/golden/scripts":
                 self.scripts.extend(json.loads(body))
                 await _answer(writer, 200, b"")
@@ -322,6 +325,8 @@ class GoldenServer:
                 text = "".join(_word(record.index, i) for i in range(output_tokens))
                 shape = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
                 choice = {"index": 0, "finish_reason": "length", **shape}
+                if body.get("prompt_logprobs"):
+                    choice |= _prompt_logprobs(prompt, body["prompt_logprobs"], output_tokens)
                 answer = self._answer_object(record, chat, [choice]) | {"usage": self._usage(record, output_tokens, True)}
                 answer["object"] = "chat.completion" if chat else "text_completion"
                 await _answer_json(writer, 200, answer)
@@ -439,6 +444,13 @@ def _prompt_tokens(body: dict[str, Any]) -> list[Any]:
 def _word(request: int, token: int) -> str:
     """The text of one output token; the first names the request, so that a client's answer finds its record."""
     return f"r{request} " if token == 0 else f"t{token} "
+
+
+def _prompt_logprobs(prompt: Sequence[Any], top: int, output_tokens: int) -> dict[str, Any]:
+    """vLLM's `prompt_logprobs`: each token is the likeliest, with probability 1/2, and the next ids follow by halves."""
+    ids = [word if isinstance(word, int) else len(word) for word in prompt]
+    ranked = [{str(at + rank): {"logprob": -math.log(2) * (rank + 1), "rank": rank + 1} for rank in range(top)} for at in ids]
+    return {"prompt_token_ids": ids, "prompt_logprobs": [None, *ranked[1:]], "token_ids": list(range(output_tokens))}
 
 
 def _event(data: Any) -> bytes:

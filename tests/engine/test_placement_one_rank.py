@@ -27,7 +27,7 @@ def one_rank(folder, case="measured"):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
     done = subprocess.run(
         [str(PYTHON), str(script), str(folder), case], capture_output=True, text=True, timeout=100,
-        env=environment | {"PYTHONPATH": str(ROOT / "workflow")},
+        env=environment | {"PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -45,6 +45,8 @@ def test_real_server_proves_ready_answers_reports_itself_and_is_gone(launch: Lau
         processes = marked_processes(RUN_VARIABLE, server.run)
         names = " ".join(" ".join(process.cmdline()) for process in processes)
         assert "EngineCore" in names and "Worker" in names, "a process of vLLM lost our mark"
+        ports = [each.laddr for process in processes for each in process.net_connections() if each.status == "LISTEN"]
+        assert len(ports) > 1 and {ip for ip, _ in ports} == {"127.0.0.1"}, "others on the network reach the server"
 
         request = {"model": "tiny", "prompt": list(range(100, 164)), "max_tokens": 24, "temperature": 0}
         first = complete(server.base_url, request)

@@ -1,13 +1,16 @@
-"""The PDF itself: complete, searchable, traceable, and the same bytes from the same inputs."""
+"""What is built from recorded data: complete, searchable, traceable, the same bytes from the same inputs, and nothing twice."""
 
-import json
 import re
 import shutil
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from spillway.paper.content import read_content
 from tests.conftest import Project, copy_project
 
 pytestmark = [pytest.mark.workflow, pytest.mark.latex]
@@ -23,7 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
         if not shutil.which(needed):
             pytest.skip(f"{needed} is not installed: scripts/setup latex")
     project = copy_project(tmp_path_factory.mktemp("built") / "project")
-    done = project.snakemake("paper.pdf")
+    done = project.snakemake("all")
     assert done.returncode == 0, done.stdout + done.stderr
     return project
 
@@ -32,10 +35,28 @@ def test_every_number_is_printed_and_links_to_its_line(built: Project) -> None:
     tex = (built.root / "build/cpu/paper/paper.tex").read_text()
     links = set(re.findall(r"\\datum\{(number\.[^}]*)\}", tex))
     targets = set(re.findall(r"\\hypertarget\{(number\.[^}]*)\}", tex))
-    numbers = json.loads((built.root / "build/cpu/numbers.json").read_text())["numbers"]
+    content = read_content(built.root / "build/cpu/numbers.json")
     assert links
     assert links <= targets
-    assert len(targets) == sum(len(values) for values in numbers.values())
+    assert targets == {
+        value.anchor for key, values in content.numbers.items() if key not in content.only_in for value in values
+    }
+
+
+def test_appendix_and_audit_lead_to_each_other(built: Project) -> None:
+    pdf, audit = tool("pdfinfo", "-dests", built.root / "paper.pdf"), (built.root / "audit.html").read_text()
+    destinations = set(re.findall(r'"(number\.[^"]*)"', pdf))
+    to_paper = set(re.findall(r'href="paper\.pdf#nameddest=(number\.[^"]*)"', audit))
+    assert to_paper and to_paper <= destinations
+    addresses = tool("pdfinfo", "-url", built.root / "paper.pdf")
+    to_audit = set(re.findall(r"audit\.html#(number\.\S*)", addresses))
+    assert to_audit == set(re.findall(r'<tbody [^>]*id="(number\.[^"]*)"', audit)) & destinations
+
+
+def test_the_audit_of_the_build_finds_nothing(built: Project) -> None:
+    done = built.run("spillway", "audit", "--host", "cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no difference" in done.stdout and "not compared" not in done.stdout
 
 
 def test_text_is_complete_and_says_where_it_comes_from(built: Project) -> None:
@@ -65,8 +86,29 @@ def test_same_inputs_same_bytes(built: Project, tmp_path: Path) -> None:
 
 
 def test_nothing_to_do_the_second_time(built: Project) -> None:
-    done = built.snakemake("paper.pdf")
+    done = built.snakemake("all")
     assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_one_changed_data_file_rebuilds_only_what_uses_it(built: Project) -> None:
+    name = "cpu/e1_memory.memory.parquet"
+    path, csv = built.root / "data" / name, built.root / "data/MANIFEST.csv"
+    before = {file: file.read_bytes() for file in (path, csv)}
+    try:
+        pq.write_table(pq.read_table(path), path, compression="none")
+        csv.write_text(csv.read_text().replace(sha256(before[path]).hexdigest(), sha256(path.read_bytes()).hexdigest()))
+        done = built.snakemake("-n", "all")
+    finally:
+        for file, content in before.items():
+            file.write_bytes(content)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    figures = yaml.safe_load((built.root / "paper/figures.yaml").read_text())
+    using = {figure for figure, asked in figures.items() if "e1_memory.memory" in asked["files"]}
+    redrawn = set(re.findall(r"output: build/cpu/figures/(\w+)\.pdf", said))
+    assert redrawn and redrawn <= using
+    for rule in ("numbers", "paper_tex", "article_pages", "audit_page"):
+        assert f"rule {rule}:" in said
 
 
 def test_a_new_commit_is_printed(built: Project) -> None:

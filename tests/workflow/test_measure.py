@@ -12,6 +12,7 @@ import pytest
 
 from spillway.record import manifest, parquet
 from tests.conftest import Project, copy_project
+from tests.faults.aftermath import gone, ours, runs
 
 pytestmark = pytest.mark.workflow
 
@@ -23,31 +24,6 @@ def small(project: Project) -> Project:
     project.edit("experiments/e3_tpot_context.yaml", "[256, 1024, 4096]", "[64, 128]")
     project.edit("experiments/e3_tpot_context.yaml", "output_tokens: 64", "output_tokens: 8")
     return project
-
-
-def runs(project: Project) -> dict[str, str]:
-    """Published file -> run that measured it."""
-    return {file: row["run"] for file, row in manifest.read_manifest(project.root / "data").items()}
-
-
-def ours(project: Project) -> list[int]:
-    """Processes of this copy that are still alive: their environment holds the copy's lock."""
-    mark = f"{project.root / 'measuring.lock'}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes() and (process / "stat").read_text().split()[2] != "Z":
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
-
-
-def gone(project: Project, within_s: float = 15) -> bool:
-    deadline = time.monotonic() + within_s
-    while ours(project) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return not ours(project)
 
 
 def intact(project: Project) -> bool:

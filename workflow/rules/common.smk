@@ -1,13 +1,16 @@
 """Functions that the other rule files call: names and paths, read from the specifications. No rules here."""
 
 import hashlib
+from functools import cache
 
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
+from spillway.paper.format import LANGUAGES
 from spillway.record.provenance import commit
 from spillway.spec import experiment, number
+from spillway.spec.host import Host
 from spillway.spec.read import SpecError, read
 
 ROOT = Path(workflow.basedir)
@@ -31,17 +34,23 @@ def chosen_host(settings):
 
 
 def hosts():
-    return experiment.names(ROOT, "hosts")
+    return checked(experiment.names, ROOT, "hosts")
 
 
 def experiments():
-    return experiment.names(ROOT)
+    return checked(experiment.names, ROOT)
 
 
-def figures(in_paper_only=False):
-    """Names of the figures that can be made, or of those in the paper."""
-    read_figures = checked(number.read_figures, ROOT)
-    return sorted(name for name, figure in read_figures.items() if figure.in_paper or not in_paper_only)
+@cache
+def figures():
+    """Names of the figures that can be made."""
+    return sorted(checked(number.read_figures, ROOT))
+
+
+@cache
+def figures_of_paper(host):
+    """Names of the figures in the paper of a host: without those whose experiment is not run there."""
+    return checked(number.figures_drawn, ROOT, host)
 
 
 def figure_data(wildcards):
@@ -50,6 +59,7 @@ def figure_data(wildcards):
     return [f"data/{number.data_file(file, wildcards.host)}" for file in files]
 
 
+@cache
 def paper_data(host):
     """Every data file of the paper: direct inputs of each target, so that a missing one ends the build by its name."""
     return [f"data/{file}" for file in checked(number.data_files, ROOT, host)]
@@ -65,7 +75,8 @@ def content(*patterns):
 
 
 def code_of_paper():
-    return content("workflow/spillway/paper/*.py", "workflow/spillway/record/*.py", "workflow/spillway/spec/*.py")
+    folders = [f"workflow/spillway/{folder}/*.py" for folder in ("paper", "record", "spec")]
+    return content(*folders, "workflow/spillway/seats/distributions.py")
 
 
 def specifications():
@@ -82,16 +93,30 @@ def resolved(name):
 
 
 def environment_of(name):
-    """Marker of the engine environment that an experiment needs; nothing where it starts no server."""
+    """Markers of what an experiment needs installed: its engine, and a model that the set-up converts."""
     asked = resolved(name)
-    starts_server = isinstance(asked, experiment.Resolved) and asked.model is not None
-    return [f".envs/{asked.host.engine.environment}/.ready"] if starts_server else []
+    if not isinstance(asked, experiment.Resolved):
+        return []
+    on_gpus = asked.experiment.measures == "topology" and asked.host.gpus is not None  # the engine's torch copies there
+    made = [asked.model.source.setup] if asked.model is not None and asked.model.source.kind == "converted" else []
+    needed = [asked.host.engine.environment] if asked.model is not None or on_gpus else []
+    return [f".envs/{name}/.ready" for name in needed + made]
+
+
+def job_on_cluster(host_name):
+    """What a measuring job asks a cluster for (profiles/slurm): nothing but GPUs where the host's file names no partition."""
+    host = checked(read, Host, ROOT / experiment.EXPERIMENTS / "hosts" / f"{host_name}.yaml")
+    gpus = {"gpu": host.gpus.count if host.gpus is not None else 0}
+    nothing = {"partition": "", "cores": 0, "memory_gib": 0, "minutes": 0}
+    return gpus | (host.slurm.model_dump() if host.slurm is not None else nothing)
 
 
 def targets():
     """What a person may ask for: name -> what it makes."""
     return {
         "paper.pdf": f"the paper, from the recorded data of host {HOST}; starts no server",
+        "article": f"the article for general readers, in {' and '.join(LANGUAGES)}, from the same numbers",
+        "audit": "audit.html: every number down to its rows",
         "all": "everything made from recorded data (the default)",
         "measure": f"every experiment, measured anew on host {HOST}",
         **{name: f"measured anew on host {HOST}, published in data/{HOST}/" for name in experiments()},

@@ -1,5 +1,5 @@
-# The only rules that start a server. They have no outputs: a run is always a new one (runs/<host>/<experiment>/<run id>/),
-# and its tables are published into data/, which no rule makes. So nothing that builds the paper can ever start a server,
+# The only rules that start a server. They have no outputs: a run is a new one (runs/<host>/<experiment>/<run id>/), or one that
+# was interrupted and goes on, and its tables are published into data/, which no rule makes. So nothing that builds the paper can ever start a server,
 # and neither a clone nor `-F`, `touch` or `--delete-all-output` can lose or measure anything.
 
 for name in EXPERIMENTS:
@@ -12,7 +12,12 @@ for name in EXPERIMENTS:
         log:
             f"logs/{name}/{HOST}.log",
         resources:
-            gpu=1,
+            measuring=1,
+            gpu=JOB["gpu"],
+            slurm_partition=JOB["partition"],
+            cpus_per_task=JOB["cores"],
+            mem_mb=JOB["memory_gib"] * 1024,
+            runtime=JOB["minutes"],
         params:
             experiment=name,
             host=HOST,
@@ -27,7 +32,12 @@ rule measure:
     log:
         f"logs/measure/{HOST}.log",
     resources:
-        gpu=1,
+        measuring=1,
+        gpu=JOB["gpu"],
+        slurm_partition=JOB["partition"],
+        cpus_per_task=JOB["cores"],
+        mem_mb=JOB["memory_gib"] * 1024,
+        runtime=JOB["minutes"],
     params:
         host=HOST,
     shell:

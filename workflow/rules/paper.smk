@@ -24,7 +24,7 @@ rule paper_pdf:
         bibliography="paper/refs.bib",
         latexmkrc="paper/latexmkrc",
         figures=lambda wildcards: expand(
-            "build/{host}/figures/{figure}.pdf", host=wildcards.host, figure=figures(in_paper_only=True)
+            "build/{host}/figures/{figure}.pdf", host=wildcards.host, figure=figures_of_paper(wildcards.host)
         ),
     output:
         "build/{host}/paper/paper.pdf",

@@ -3,6 +3,8 @@ rule all:
     default_target: True
     input:
         "paper.pdf",
+        expand("article/{language}.html", language=LANGUAGES),
+        "audit.html",
         paper_data(HOST),
 
 
@@ -13,7 +15,7 @@ rule no_such_target:
     log:
         "logs/no_such_target/{target}.log",
     wildcard_constraints:
-        target=r"(?!paper\.pdf$)[A-Za-z0-9_-]+(\.pdf|\.html)?",
+        target=r"(?!(paper\.pdf|audit\.html)$)[A-Za-z0-9_-]+(\.pdf|\.html)?",
     params:
         targets=lambda wildcards: "\n".join(f"  {name:<18} {what}" for name, what in targets().items()),
     shell:

@@ -1,6 +1,7 @@
 """A stand-in for `cuda.bindings.driver` on a CPU: memory files are physical memory, fixed mmaps are mappings.
 
-It enforces what the real driver does: whole units, page-aligned addresses, no overlap, no access over unmapped holes.
+It enforces what the real driver does: whole units, page-aligned addresses, no overlap, no access over unmapped holes or
+before access is granted, memory freed with its last handle and mapping. `refuse` makes one call fail, for tests.
 """
 
 import ctypes
@@ -8,15 +9,48 @@ import enum
 import mmap
 import os
 import types
+from dataclasses import dataclass
 
 PAGE = 2 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FIXED, _MAP_NORESERVE, _PROT_NONE = 0x10, 0x4000, 0
+_SHUT = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED
 
-mapped: dict[int, tuple[int, tuple[int, int, int]]] = {}
+
+@dataclass(eq=False)
+class Physical:
+    """Memory of one handle: a file, how many handles and mappings keep it."""
+
+    file: int
+    size: int
+    kind: int
+    users: int = 1
+
+
+mapped: dict[int, tuple[int, Physical]] = {}
 left = {"gpu": 1 << 62, "host": 1 << 62}
+calls: list[str] = []
+refuse: set[int] = set()
+"""Numbers of calls, counted from the last `calls.clear()`, that fail."""
+
+
+def _refused(name):
+    calls.append(name)
+    return len(calls) - 1 in refuse
+
+
+def _drop(physical):
+    physical.users -= 1
+    if physical.users == 0:
+        os.close(physical.file)
+        left[_memory(physical.kind)] += physical.size
+
+
+def _memory(kind):
+    return "host" if kind is CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST_NUMA else "gpu"
 
 
 class CUresult(enum.IntEnum):
@@ -71,17 +105,17 @@ def cuMemGetAllocationGranularity(properties, option):
 
 
 def cuMemCreate(size, properties, flags):
-    kind = properties.location.type
-    memory = "host" if kind is CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST_NUMA else "gpu"
-    if size > left[memory]:
+    memory = _memory(properties.location.type)
+    if _refused("cuMemCreate") or size > left[memory]:
         return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
     left[memory] -= size
     file = os.memfd_create("page")
     os.ftruncate(file, size)
-    return CUresult.CUDA_SUCCESS, (file, size, kind)
+    return CUresult.CUDA_SUCCESS, Physical(file, size, properties.location.type)
 
 
 def cuMemRelease(handle):
+    _drop(handle)
     return (CUresult.CUDA_SUCCESS,)
 
 
@@ -91,33 +125,51 @@ def cuMemAddressReserve(size, alignment, address, flags):
 
 
 def cuMemMap(address, size, offset, handle, flags):
-    file, unit, _ = handle
-    sound = offset == 0 and size == unit and address % PAGE == 0
-    if not sound or any(a < address + size and address < a + s for a, (s, _) in mapped.items()):
+    sound = offset == 0 and size == handle.size and address % PAGE == 0
+    overlaps = any(a < address + size and address < a + s for a, (s, _) in mapped.items())
+    if _refused("cuMemMap") or not sound or overlaps:
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
-    _libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, file, 0)
+    _libc.mmap(address, size, _PROT_NONE, mmap.MAP_SHARED | _MAP_FIXED, handle.file, 0)
+    handle.users += 1
     mapped[address] = (size, handle)
     return (CUresult.CUDA_SUCCESS,)
 
 
+def cuMemUnmap(address, size):
+    if _refused("cuMemUnmap") or mapped.get(address, (0, None))[0] != size:
+        return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+    _libc.mmap(address, size, _PROT_NONE, _SHUT, -1, 0)
+    _drop(mapped.pop(address)[1])
+    return (CUresult.CUDA_SUCCESS,)
+
+
 def cuMemSetAccess(address, size, access, count):
-    covered = sum(s for a, (s, _) in mapped.items() if address <= a < address + size)
-    return (CUresult.CUDA_SUCCESS if covered == size else CUresult.CUDA_ERROR_INVALID_VALUE,)
+    covered, place = 0, address
+    while place in mapped and covered < size:
+        covered += mapped[place][0]
+        place += mapped[place][0]
+    if _refused("cuMemSetAccess") or covered != size:
+        return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+    _libc.mprotect(address, size, mmap.PROT_READ | mmap.PROT_WRITE)
+    return (CUresult.CUDA_SUCCESS,)
 
 
 def cuMemRetainAllocationHandle(address):
     for start, (size, handle) in mapped.items():
         if start <= address < start + size:
+            handle.users += 1
             return CUresult.CUDA_SUCCESS, handle
     return CUresult.CUDA_ERROR_INVALID_VALUE, None
 
 
 def cuMemGetAllocationPropertiesFromHandle(handle):
     properties = CUmemAllocationProp()
-    properties.location.type = handle[2]
+    properties.location.type = handle.kind
     return CUresult.CUDA_SUCCESS, properties
 
 
 def cuMemcpyAsync(target, source, size, stream):
+    if _refused("cuMemcpyAsync"):
+        return (CUresult.CUDA_ERROR_INVALID_VALUE,)
     ctypes.memmove(target, source, size)
     return (CUresult.CUDA_SUCCESS,)

@@ -85,6 +85,36 @@ class RoutedExperts(torch.nn.Module):
         raise AssertionError
 
 
+class Worker:
+    """Runs a step of the test's own."""
+
+    def execute_model(self, scheduler_output):
+        return scheduler_output.run()
+
+
+def settings(layers, load_format="safetensors"):
+    """The config.json of a model of so many layers, and as much of vLLM's configuration as placement looks at."""
+    config = {
+        "model_type": "qwen3_moe", "num_hidden_layers": layers, "hidden_size": HIDDEN, "moe_intermediate_size": WIDTH,
+        "num_experts": EXPERTS, "num_experts_per_tok": TOP_K, "dtype": "bfloat16",
+    }  # fmt: skip
+    space = types.SimpleNamespace
+    return config, space(
+        parallel_config=space(
+            enable_expert_parallel=False,
+            enable_eplb=False,
+            pipeline_parallel_size=1,
+            data_parallel_size=1,
+            use_ubatching=False,
+        ),
+        lora_config=None,
+        load_config=space(load_format=load_format),
+        model_config=space(enable_sleep_mode=False, model="model", revision=None),
+        offload_config=space(uva=space(cpu_offload_gb=0), prefetch=space(offload_group_size=0)),
+        compilation_config=space(cudagraph_capture_sizes=[1, 2]),
+    )
+
+
 def install(config_json, vllm_config, rank=0, ranks=1):
     """Put the stand-ins in place; must run before placement's modules are imported."""
     bindings = types.ModuleType("cuda.bindings")
@@ -96,8 +126,11 @@ def install(config_json, vllm_config, rank=0, ranks=1):
         "vllm.distributed": {
             "get_tensor_model_parallel_rank": lambda: rank,
             "get_tensor_model_parallel_world_size": lambda: ranks,
-            "get_tp_group": lambda: types.SimpleNamespace(barrier=lambda: None),
+            "get_tp_group": lambda: types.SimpleNamespace(barrier=lambda: None, cpu_group=None),
         },
+        "vllm.v1": {},
+        "vllm.v1.worker": {},
+        "vllm.v1.worker.gpu_worker": {"Worker": Worker},
         "vllm.platforms": {"current_platform": types.SimpleNamespace(is_cuda=lambda: True)},
         "vllm.transformers_utils": {},
         "vllm.transformers_utils.repo_utils": {"get_hf_file_to_dict": lambda *_: config_json},
@@ -116,6 +149,11 @@ def install(config_json, vllm_config, rank=0, ranks=1):
     torch.cuda.empty_cache = torch.cuda.synchronize = lambda: None
     torch.cuda.get_device_name = lambda _: "stand-in"
 
+    see_memory()
+
+
+def see_memory():
+    """Let placement see the stand-in driver's memory as tensors, and its work as taking a millisecond."""
     from spillway.placement import evidence, pages, staging
 
     def bytes_at(address, size, device):

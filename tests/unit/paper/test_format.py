@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.paper.format import FormatError, convert, number
+from spillway.paper.format import LANGUAGES, SYMBOLS, WORDS, FormatError, check_unit, convert, number, texts, with_unit
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,44 @@ def test_units_follow_from_the_column() -> None:
     assert convert(0.48, "kv_usage_fraction", "%") == 48
     with pytest.raises(FormatError, match=r"found 'GB' for 'tpot_s'; expected one of: s, ms"):
         convert(1, "tpot_s", "GB")
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [
+        (7.65, 1, "7,7"), (1234.5, 1, "1234,5"), (12345.678, 1, "12\u202f345,7"),
+        (1234567, 0, "1\u202f234\u202f567"), (-0.05, 1, "−0,1"),
+    ],
+)  # fmt: skip
+def test_spanish_has_a_decimal_comma_and_groups_from_five_digits_on(value: float, decimals: int, text: str) -> None:
+    assert number(value, decimals, "es") == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12), st.integers(0, 6))
+def test_all_languages_print_the_same_digits(value: float, decimals: int) -> None:
+    printed = texts(value, decimals)
+    assert set(printed) == set(LANGUAGES)
+    assert printed["en"].translate({ord(","): "\u202f", ord("."): ","}) == printed["es"]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "language", "printed"),
+    [
+        ("48", "%", "es", "48\u202f%"), ("48", "%", "en", "48\u202f%"), ("7,6", "ms", "es", "7,6\u202fms"),
+        ("3", "us", "en", "3\u202fµs"),
+        ("1.17", "x", "en", "1.17×"), ("1", "tokens", "en", "1\u00a0token"), ("4096", "tokens", "es", "4096\u00a0tokens"),
+        ("59", "token/s", "es", "59\u00a0tokens/s"),
+        ("763,2", "billion parameters", "es", "763,2\u00a0miles de millones de parámetros"),
+        ("4", "", "es", "4"),
+    ],
+)  # fmt: skip
+def test_units_are_symbols_or_words_of_the_language(text: str, unit: str, language: str, printed: str) -> None:
+    assert with_unit(text, unit, language) == printed
+
+
+def test_every_unit_can_be_printed_in_every_language() -> None:
+    assert {frozenset(words) for words in WORDS.values()} == {frozenset(WORDS["en"])}
+    for unit in [*SYMBOLS, *WORDS["en"]]:
+        check_unit(unit)
+    with pytest.raises(FormatError, match=r"found 'GiBs'; expected one of: s, ms"):
+        check_unit("GiBs")

@@ -1,46 +1,52 @@
 """What a template may print: numbers by key as links, everything else escaped; undefined and unused numbers are found."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from spillway.paper.numbers import Value
-from spillway.paper.render import RenderError, render
+from spillway.paper.markup import Html
+from spillway.paper.render import render
+from spillway.paper.view import Numbers, RenderError
+from tests.unit.paper.contents import content
 
-
-def value(key: str, text: str, group: str = "", unit: str = "", number: float | str = 1.0) -> dict[str, Any]:
-    return asdict(Value(key, group, number, text, unit, "data/cpu/x.y.parquet", "ab" * 32, "run", "a = 1", "median of b_s", 3))
-
-
-CONTENT = {
-    "ratios": {"growth": ["tpot", "base"]},
-    "numbers": {
-        "tpot": [value("tpot", "7.6", unit="ms")],
-        "base": [value("base", "7.0", unit="ms")],
-        "growth": [value("growth", "1.09", unit="x")],
-        "by": [value("by", "1", group="a_1 & b"), value("by", "2", group="50%")],
-    },
-}
-ALL = r"\VAR{ n('growth') }\VAR{ n('tpot') }\BLOCK{ for g in groups('by') }\VAR{ g }=\VAR{ n('by', g) };\BLOCK{ endfor }"
+ALL = (
+    r"\VAR{ n('growth') }\VAR{ n('tpot') }\BLOCK{ for g in groups('by') }\VAR{ g }=\VAR{ n('by', g) };\BLOCK{ endfor }"
+    r"\BLOCK{ for a in parts('arms', 0) }\BLOCK{ for s in parts('arms', 1, a) }\VAR{ a } \VAR{ n('arms', a, s) },"
+    r"\BLOCK{ endfor }\BLOCK{ endfor }"
+)
 
 
 def rendered(tmp_path: Path, template: str) -> str:
     path = tmp_path / "t.tex.j2"
     path.write_text(template)
-    return render(path, CONTENT, {"commit": "abc_def"})
+    return render(path, content(), {"commit": "abc_def"})
 
 
 def test_numbers_are_links_and_text_is_escaped(tmp_path: Path) -> None:
-    text = rendered(tmp_path, ALL + r"\VAR{ u('tpot') } \VAR{ commit }")
-    assert r"\datum{number.tpot-}{7.6\,ms}" in text
-    assert r"a\_1 \& b=" in text and r"50\%=" in text
+    text = rendered(tmp_path, ALL + r"\VAR{ u('tpot') } \VAR{ u('growth') } \VAR{ commit }")
+    assert r"\datum{number.tpot}{7.6\,ms}" in text
+    assert r"\datum{number.growth}{1.09\texttimes{}}" in text
+    assert r"a\_1 \& b=\datum{number.by--a-1---b}{1}" in text and r"50\%=" in text
     assert text.endswith(r"abc\_def")
+
+
+def test_groups_of_two_columns(tmp_path: Path) -> None:
+    template = ALL + r"\BLOCK{ if not has('arms', 'uva', '8') }none\BLOCK{ endif }"
+    text = rendered(tmp_path, template)
+    assert [part.split("}")[0] for part in text.split("number.arms--")[1:]] == ["placed---4", "placed---8", "uva---4"]
+    assert text.endswith("none")
 
 
 def test_a_part_of_a_used_ratio_counts_as_used(tmp_path: Path) -> None:
     rendered(tmp_path, ALL)  # `base` is used in `growth` alone
+
+
+def test_what_is_not_run_is_told_with_its_reason(tmp_path: Path) -> None:
+    template = r"""\BLOCK{ if measured('e9_all_in_vram') }\VAR{ n('vram') }\BLOCK{ endif }
+\VAR{ why_not('e9_all_in_vram') }\BLOCK{ if measured('e1_memory') }yes\BLOCK{ endif }
+\VAR{ why_not('e9_all_in_vram', host='h200x2') }"""
+    text = rendered(tmp_path, ALL + template)
+    assert text.endswith("There is no GPU memory on this host.yesnot recorded on host h200x2 yet")
 
 
 @pytest.mark.parametrize(
@@ -49,12 +55,37 @@ def test_a_part_of_a_used_ratio_counts_as_used(tmp_path: Path) -> None:
         (ALL + "\n\n" + r"\VAR{ n('tpott') }", r"t\.tex\.j2:3: undefined number 'tpott'.*did you mean tpot"),
         (ALL + r"\VAR{ n('by', 'c') }", r"number 'by' has no group 'c'; it has: a_1 & b, 50%"),
         (ALL + r"\VAR{ n('by') }", r"number 'by' has no group ''"),
+        (ALL + r"\VAR{ parts('by', 1) }", r"number 'by' has 1 `by` columns"),
         (ALL + r"\VAR{ nothing }", "'nothing' is undefined"),
         (ALL + r"\VAR{ nothing|default('-') }", "No filter named 'default'"),
         (ALL + r"\BLOCK{ if nothing }x\BLOCK{ endif }", "'nothing' is undefined"),
-        (ALL.replace(r"\VAR{ n('growth') }", ""), r"defined and never used in .*: base, growth; use or delete"),
+        (ALL.replace(r"\VAR{ n('growth') }", ""), r"defined and never used in .*: base, growth; use or delete them, or mark"),
+        (ALL + r"\VAR{ n('stools') }", "number 'stools': paper/numbers.yaml says only_in: article"),
+        (ALL + r"\VAR{ n('vram') }",
+         r"number 'vram': experiment e9_all_in_vram is not run on host cpu.*guard it with measured\('e9_all_in_vram'\)"),
+        (ALL + r"\VAR{ n('vram.there') }", r"guard it with measured\('e9_all_in_vram', host='h200x2'\)"),
+        (ALL + r"\VAR{ why_not('e1_memory') }", r"why_not\('e1_memory'\): it is measured on host cpu"),
+        (ALL + r"\BLOCK{ if measured('e9_vram') }\BLOCK{ endif }", "no such experiment of host cpu .*did you mean e9_all_in"),
+        (ALL + r"\BLOCK{ if measured('e1_memory', 'h1') }\BLOCK{ endif }", "no number names that host; there are: cpu, h200"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_agree_is_named(tmp_path: Path, template: str, message: str) -> None:
     with pytest.raises(RenderError, match=message):
         rendered(tmp_path, template)
+
+
+def test_html_in_spanish() -> None:
+    numbers = Numbers(content(), Html("../audit.html"), "es", "article")
+    assert numbers.u("tpot") == '<a class="number" href="../audit.html#number.tpot" id="number.tpot">7,6\u202fms</a>'
+    assert numbers.u("tpot") == '<a class="number" href="../audit.html#number.tpot">7,6\u202fms</a>'  # an id stands once
+    assert ">1</a>" in numbers.n("by", "a_1 & b").__html__()
+
+
+def test_the_article_must_use_its_own_numbers_and_may_use_all() -> None:
+    numbers = Numbers(content(), Html(), "en", "article")
+    numbers.n("growth")
+    assert numbers.unused() == ["stools"]
+    with pytest.raises(RenderError, match=r"never used in article: stools; use or delete them$"):
+        numbers.refuse_unused("article")
+    numbers.n("stools")
+    numbers.refuse_unused("article")

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.placement.layout import plan_layout
+from spillway.placement.layout import (
+    PAGE_BYTES,
+    exchange_slot_bytes,
+    placed_layout,
+    plan_layout,
+    spare_layout,
+)
 
 MIB = 1 << 20
 
@@ -93,3 +99,56 @@ def test_all_on_the_host_and_nothing_on_the_host():
 def test_nonsense_is_an_error(experts, size, host):
     with pytest.raises(ValueError):
         plan_layout(experts, size, host)
+
+
+# Experts that change places
+
+SIZES = st.integers(1, 3 * PAGE_BYTES) | st.sampled_from([6 * MIB, 3 * MIB, 3 * MIB // 2, MIB // 2, 1_280_000])
+
+
+@given(SIZES, st.integers(2, 20), st.data())
+def test_experts_of_one_class_fit_into_each_others_places_and_into_spare_ones(size, experts, data):
+    host = data.draw(st.sets(st.integers(0, experts - 1), min_size=1, max_size=experts - 1))
+    most = data.draw(st.sampled_from([1, 2, 4, 8]))
+    layout = placed_layout(experts, size, host, most)
+    assert layout.classes <= most
+    places = layout.places()
+    spare = spare_layout(layout, 2)
+    assert spare.unit_bytes == layout.unit_bytes and len(spare.places()) == 2 * layout.classes
+    shapes = {}
+    for expert, place in [*enumerate(places), *enumerate(spare.places())]:
+        kind = expert % layout.classes
+        shape = (place.inner_bytes, len(place.units))
+        assert shapes.setdefault(kind, shape) == shape
+        assert list(place.units) == list(range(place.units[0], place.units[0] + len(place.units)))
+        assert place.inner_bytes + size <= len(place.units) * layout.unit_bytes
+    for expert, place in enumerate(places):
+        assert place.memory == ("host" if expert in host else "gpu")
+        assert place.offset_bytes + place.inner_bytes == expert * layout.stride_bytes
+
+
+@given(SIZES, st.integers(2, 20), st.data())
+def test_what_an_expert_occupies_is_the_same_in_every_layer(size, experts, data):
+    slots = set()
+    for _ in range(3):
+        host = data.draw(st.sets(st.integers(0, experts - 1), min_size=1, max_size=experts - 1))
+        layout = placed_layout(experts, size, host, 8)
+        slots.add((layout.slot_bytes, layout.classes, layout.unit_bytes))
+    assert len(slots) == 1
+
+
+def test_what_moving_costs_the_30b_shape():
+    host = range(90, 128)
+    for size, classes in ((6 * MIB, 1), (3 * MIB, 2)):
+        packed, still = placed_layout(128, size, host, 2), plan_layout(128, size, host)
+        assert packed == still and packed.classes == classes
+        assert spare_layout(packed, 4).gpu_bytes == 4 * 6 * MIB
+    # For any two to change places, each half page is left empty.
+    free = placed_layout(128, 3 * MIB, host, 1)
+    assert free.classes == 1 and free.unit_bytes == 4 * MIB, "an expert is mapped by one call"
+    assert (free.host_bytes, free.gpu_bytes) == (38 * 4 * MIB, 90 * 4 * MIB)
+    assert exchange_slot_bytes(6 * MIB, 1) == 6 * MIB
+
+
+def test_without_following_the_layout_is_the_tightest():
+    assert placed_layout(8, 1_280_000, [1], None) == plan_layout(8, 1_280_000, [1])

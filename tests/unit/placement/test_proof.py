@@ -3,10 +3,12 @@
 import pytest
 
 from spillway.placement import choose
+from spillway.placement.journal import AuditRecord, Journal, SwapRecord
 from spillway.placement.layout import plan_layout
 from spillway.placement.plan import ModelIdentity
 from spillway.placement.proof import (
     ExpertSample,
+    FollowingProof,
     LayerProof,
     ProofError,
     RankProof,
@@ -14,6 +16,7 @@ from spillway.placement.proof import (
     TensorProof,
     check_proofs,
     load_proofs,
+    require_journals,
     require_proof,
 )
 
@@ -132,3 +135,54 @@ def test_proofs_are_files_whose_absence_or_damage_is_an_error(tmp_path):
     assert require_proof(PLAN, tmp_path, RANKS) == both()
     with pytest.raises(ProofError, match="faults in the proof"):
         require_proof(choose.given(MODEL, {"a": [1, 4, 6], "b": [1], "c": [0]}), tmp_path, RANKS)
+
+
+# Experts that move
+
+
+FOLLOWS = FollowingProof(setting="follow,classes=2", classes=2, spare_bytes=48 * MIB, copied_bytes=0)
+
+
+def swapped(up, down, step, outcome="done"):
+    return SwapRecord(step=step, t_s=1.0, layer="a", promoted=up, demoted=down, bytes=1, copy_s=0.1, map_s=0.1, outcome=outcome)
+
+
+def audit(step):
+    return AuditRecord(step=step, t_s=1.0, layer="a", tensor="w2_weight", expert=1, memory="gpu", loaded="a", in_place="a")
+
+
+def journals(folder, first, second):
+    for rank, records in enumerate((first, second)):
+        journal = Journal(folder, rank)
+        for record in records:
+            journal.write(record)
+    return require_journals(PLAN, [proof(rank, following=FOLLOWS) for rank in range(RANKS)], folder, 2)
+
+
+def test_plan_and_journals_prove_a_residency_that_moved(tmp_path):
+    assert check_proofs(PLAN, [proof(rank, following=FOLLOWS) for rank in range(RANKS)], RANKS) == []
+    records = [swapped(1, 3, 4), swapped(4, 2, 5), audit(5), swapped(6, 0, 9)]
+    residency = journals(tmp_path, records, records)
+    assert residency.host == {"a": {0, 2, 3}, "b": set(), "c": {0}} and residency.swaps == 3
+    # A rank that was asked a little earlier has told a little less.
+    assert journals(tmp_path, records, records[:-1]).swaps == 3
+
+
+@pytest.mark.parametrize(
+    ("second", "fault"),
+    [
+        ([swapped(1, 3, 4), swapped(4, 2, 6), audit(6)], "swap 2: rank 1 tells of .*6.*, rank 0 of .*5"),
+        ([swapped(1, 3, 4), swapped(4, 0, 5), audit(5)], "swap 2: rank 1"),
+        ([swapped(1, 3, 4), swapped(4, 2, 5, "not promoted")], "swap 2: rank 1"),
+        ([swapped(1, 3, 4), swapped(4, 2, 5), swapped(6, 0, 9)], "3 swaps but only 0 of them read back"),
+        ([swapped(2, 3, 4)], r"journal1.jsonl: record 1: a: expert 2 was promoted"),
+    ],
+)
+def test_ranks_that_moved_other_experts_or_looked_at_none_are_found(tmp_path, second, fault):
+    with pytest.raises(ProofError, match=fault):
+        journals(tmp_path, [swapped(1, 3, 4), swapped(4, 2, 5), audit(5)], second)
+
+
+def test_a_missing_journal_is_an_error(tmp_path):
+    with pytest.raises(ProofError, match="no journal of swaps"):
+        require_journals(PLAN, [proof(0, following=FOLLOWS)], tmp_path, 2)

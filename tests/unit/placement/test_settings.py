@@ -115,7 +115,17 @@ def test_routing_round_trips_through_its_setting():
 
 
 @pytest.mark.parametrize(
-    "setting", ["", "share=0.5", "unpopular=4", "unpopular=4,share=2", "unpopular=0,share=0.1", "unpopular=4,share=0.1,x=1"]
+    "setting",
+    [
+        "",
+        "share=0.5",
+        "unpopular=4",
+        "unpopular=4,share=2",
+        "unpopular=0,share=0.1",
+        "unpopular=4,share=0.1,x=1",
+        "unpopular=4,share=0.1,shift_every_s=0",
+        "unpopular=4,share=0.1,shift_every_s=60,sets=1",
+    ],
 )
 def test_a_routing_that_does_not_parse_is_an_error(setting):
     with pytest.raises(PlanError, match="SPILLWAY_ROUTING"):
@@ -130,6 +140,17 @@ def test_routing_is_labelled_wherever_it_is_in_force(monkeypatch):
     monkeypatch.setenv("VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "spillway")
     monkeypatch.setenv("SPILLWAY_ROUTING", "unpopular=38,share=0.05")
     assert routing_in_force() == "synthetic: 38 experts (seed 0) get 0.05 of picks"
+
+
+def test_unpopular_experts_can_take_turns_by_the_clock():
+    routing = SyntheticRouting(38, 0.05, 3, shift_every_s=60.0, sets=3)
+    assert SyntheticRouting.parse(routing.setting) == routing
+    assert [routing.turn(t) for t in (0.0, 59.9, 60.0, 120.0, 179.0, 180.0)] == [0, 0, 1, 2, 2, 0]
+    sets = [routing.experts(128, turn) for turn in range(3)]
+    assert sets[0] == SyntheticRouting(38, 0.05, 3).experts(128), "plans are made for the first set"
+    assert len({frozenset(each) for each in sets}) == 3 and all(len(each) == 38 for each in sets)
+    assert SyntheticRouting(38, 0.05).turn(1e9) == 0
+    assert routing.label.endswith("get 0.05 of picks, 3 sets of them in turn, 60 s each")
 
 
 def test_synthetic_counts_give_the_unpopular_their_share():

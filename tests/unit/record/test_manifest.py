@@ -1,11 +1,13 @@
 """Publishing: data and manifest agree afterwards, whatever was there before and wherever it was interrupted."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spillway.record import manifest, parquet
+from spillway.record import journal, manifest, parquet
 from spillway.record.parquet import RecordError
 
 ORIGIN: dict[str, Any] = {
@@ -51,25 +53,129 @@ def test_other_experiments_whose_name_begins_alike_stay(tmp_path: Path) -> None:
     assert set(manifest.read_manifest(data)) == {"cpu/e1.boots.parquet", "cpu/e13.boots.parquet"}
 
 
-def test_an_interrupted_publication_is_noticed_and_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, run = tmp_path / "data", run_folder(tmp_path / "new", ["boots", "extra"], run="20260102T000000Z-00000000")
+OPERATIONS = [(os, name) for name in ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync")] + [(Path, "open")]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing may catch it."""
+
+
+def die_at(step: int, patched: pytest.MonkeyPatch) -> list[int]:
+    """Let the operation number `step` on files, counted from 1, be the last one: it does not happen, and Killed is raised."""
+    done = [0]
+
+    def counted(operation: Any) -> Any:
+        def perform(*arguments: Any, **named: Any) -> Any:
+            done[0] += 1
+            if done[0] == step:
+                raise Killed
+            return operation(*arguments, **named)
+
+        return perform
+
+    for where, name in OPERATIONS:
+        patched.setattr(where, name, counted(getattr(where, name)))
+    return done
+
+
+def test_a_publication_killed_at_any_operation_changes_nothing_or_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = run_folder(tmp_path / "old", ["boots", "extra"])
+    new = run_folder(tmp_path / "new", ["boots", "more"], run="20260102T000000Z-00000000")
+    outcomes, step = [], 0
+    while True:
+        step += 1
+        data = tmp_path / f"data{step}"
+        data.mkdir()
+        manifest.publish(old, data)
+        with monkeypatch.context() as patched:
+            done = die_at(step, patched)
+            try:
+                manifest.publish(new, data)
+            except Killed:
+                pass
+            else:
+                assert done[0] < step
+                break
+        try:
+            before = manifest.read_manifest(data)
+            for file in before:
+                manifest.verify(data, file, before)
+        except RecordError as error:  # in between, readers are told, and by what it is repaired
+            before = {}
+            assert "spillway publish" in str(error) or "brings it back" in str(error)
+        manifest.complete(data)
+        after = manifest.read_manifest(data)
+        for file in after:
+            manifest.verify(data, file, after)
+        exchanged = set(after) == {"cpu/e1.boots.parquet", "cpu/e1.more.parquet"}
+        assert exchanged or (after == before and set(after) == {"cpu/e1.boots.parquet", "cpu/e1.extra.parquet"})
+        outcomes.append(exchanged)
+        manifest.publish(new, data)
+        assert not list(data.rglob(".*")), "something stays behind"
+    assert outcomes == sorted(outcomes), "after the point of no return it is always the new data"
+    assert True in outcomes and False in outcomes
+
+
+def test_a_disk_that_refuses_at_any_operation_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, old = tmp_path / "data", run_folder(tmp_path / "old", ["boots"])
+    new = run_folder(tmp_path / "new", ["boots"], run="20260102T000000Z-00000000")
     data.mkdir()
-    manifest.publish(run_folder(tmp_path / "old", ["boots", "extra"]), data)
-    replace = manifest._replace
+    manifest.publish(old, data)
 
-    def die_at_manifest(path: Path, content: bytes) -> None:
-        if path.name == manifest.MANIFEST:
-            raise KeyboardInterrupt
-        replace(path, content)
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(manifest, "_replace", die_at_manifest)
-        manifest.publish(run, data)
-    with pytest.raises(RecordError, match=r"cpu/e1\.boots\.parquet: SHA-256 is .*spillway publish"):
-        manifest.verify(data, "cpu/e1.boots.parquet", manifest.read_manifest(data))
-    manifest.publish(run, data)
-    for file in manifest.read_manifest(data):
-        manifest.verify(data, file, manifest.read_manifest(data))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(RecordError, match=r"No space left on device; .*spillway publish .*new"):
+            manifest.publish(new, data)
+    listed = manifest.read_manifest(data)
+    assert listed["cpu/e1.boots.parquet"]["run"] == ORIGIN["run"]
+    manifest.verify(data, "cpu/e1.boots.parquet", listed)
+
+
+def test_a_merge_conflict_in_the_manifest_is_named(tmp_path: Path) -> None:
+    manifest.publish(run_folder(tmp_path / "run", ["boots"]), tmp_path)
+    path = tmp_path / manifest.MANIFEST
+    head, row = path.read_text().splitlines()
+    path.write_text("\n".join([head, "<<<<<<< HEAD", row, "=======", row, ">>>>>>> other", ""]))
+    with pytest.raises(RecordError, match=r"line 2: found '<<<<<<< HEAD'.* merge"):
+        manifest.read_manifest(tmp_path)
+
+
+def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "cpu").mkdir(parents=True)
+    kept = [data / ".gitattributes", data / "cpu" / ".gitkeep"]
+    for path in kept:
+        path.touch()
+    manifest.publish(run_folder(tmp_path / "run", ["boots"]), data)
+    assert all(path.exists() for path in kept)
+
+
+def test_tables_of_a_run_that_did_not_finish_are_not_published(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "e1" / "run", ["boots"])
+    journal.note(run, "started")
+    with pytest.raises(RecordError, match="the run did not finish; `snakemake e1` goes on with it"):
+        manifest.publish(run, tmp_path / "data")
+    journal.note(run, "measured", sha256={"e1.boots.parquet": parquet.sha256(run / "e1.boots.parquet")})
+    manifest.publish(run, tmp_path / "data")
+    assert journal.has(run, "published")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_a_damaged_table_is_not_published(tmp_path: Path, damage: str) -> None:
+    run = run_folder(tmp_path / "run", ["boots"])
+    path = run / "e1.boots.parquet"
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        content[60] ^= 1  # in the first page of data
+    path.write_bytes(content if damage == "flipped" else content[:-20])
+    with pytest.raises(RecordError, match=r"e1\.boots\.parquet: cannot be read"):
+        manifest.publish(run, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
 
 
 def test_temporary_files_of_a_killed_publication_go_with_the_next(tmp_path: Path) -> None:

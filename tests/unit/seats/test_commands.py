@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from spillway.paper.seats_figures import FIGURES, FILES
+from spillway.paper.seats_figures import FIGURES
 from spillway.record import parquet
 from spillway.record.tables import TABLES
 from spillway.seats import seats_command, usage_command
@@ -18,8 +18,10 @@ from spillway.seats.case import assumed_q_draws, measured_speeds, published_case
 from spillway.seats.experiments import activity_tables, seat_tables
 from spillway.seats.logs import read_logs
 from spillway.seats.seat_rows import published_rows
+from spillway.spec.number import read_figures
 
-FIGURES_CSV = str(Path(__file__).parents[3] / "data" / "published" / "figures.csv")
+ROOT = Path(__file__).parents[3]
+FIGURES_CSV = str(ROOT / "data" / "published" / "figures.csv")
 
 
 @pytest.fixture
@@ -217,8 +219,9 @@ def test_every_table_is_complete_and_written_as_its_columns_say(fortnight, figur
         parquet.write(tmp_path / f"{table}.parquet", table, rows, {})
         experiment = "e10_activity" if table.startswith("activity_") else "e11_seats"
         frames[f"{experiment}.{table}"] = parquet.read(tmp_path / f"{table}.parquet")
+    drawn_from = read_figures(ROOT)
     for name, draw in FIGURES.items():
-        drawn = draw({file: frames[file] for file in FILES[name]})
+        drawn = draw({file: frames[file] for file in drawn_from[name].files})
         assert all(axes.has_data() for axes in drawn.axes), name
 
 

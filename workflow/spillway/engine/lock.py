@@ -1,16 +1,20 @@
 """One measuring run at a time on this host, across clones and parallel invocations.
 
-Snakemake counts resources per invocation, so `resources: gpu=1` does not keep two invocations apart.
+Snakemake counts resources per invocation, so `resources: measuring=1` does not keep two invocations apart.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+
+from spillway.spec.shown import printable
 
 
 def lock_path() -> Path:
@@ -38,10 +42,26 @@ def measuring(experiment: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def holder() -> str | None:
+    """Who holds the host's lock at this moment, None if nobody does."""
+    try:
+        descriptor = os.open(lock_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
 def _acquire(path: Path, experiment: str) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
+            _refuse_foreign(descriptor, path)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -57,10 +77,25 @@ def _acquire(path: Path, experiment: str) -> int:
         os.close(descriptor)
 
 
+def _refuse_foreign(descriptor: int, path: Path) -> None:
+    """Raise PermissionError for what another user may have put in the lock's place, where everybody can write.
+
+    A file of theirs they could hold for ever; a second link to a file of ours would have that file overwritten.
+    """
+    found = os.fstat(descriptor)
+    if found.st_uid != os.getuid() or not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise PermissionError(
+            errno.EPERM,
+            f"found a file of user {found.st_uid} with {found.st_nlink} links, mode {stat.filemode(found.st_mode)}; expected "
+            "a file of this user's own: have it removed, or name another path in SPILLWAY_LOCK",
+            str(path),
+        )
+
+
 def _holder(descriptor: int) -> str:
     text = os.pread(descriptor, 4096, 0).decode(errors="replace")
     try:
         holder = json.loads(text)
-        return f"{holder['experiment']} (pid {holder['pid']}, since {holder['since']})"
-    except (json.JSONDecodeError, KeyError, TypeError):  # it has just taken the lock and not written its name yet
+        return printable(f"{holder['experiment']} (pid {holder['pid']}, since {holder['since']})").replace("\n", " ")[:300]
+    except (ValueError, KeyError, TypeError, RecursionError):  # it has just taken the lock and not written its name yet
         return "another run"

@@ -48,9 +48,12 @@ def await_health(base_url: str, check_alive: Callable[[], None], deadline: float
 
 
 def engine_version(base_url: str) -> str | None:
-    """What /version says, None if the server has no such page."""
+    """What /version says, None if the server has no such page, or says something else there."""
     answer = httpx.get(f"{base_url}/version", timeout=HEALTH_TIMEOUT_S, trust_env=False)
-    return str(answer.json()["version"]) if answer.status_code == 200 else None
+    try:
+        return str(answer.json()["version"])[:100] if answer.status_code == 200 else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def prove_prefill(base_url: str, model: str, vocabulary: range, tokens: int, salt: str, silence_s: float) -> None:
@@ -107,11 +110,16 @@ def _check(body: bytes, tokens: int) -> None:
         data = line.removeprefix("data:").strip()
         if data == "[DONE]":
             continue
-        event = json.loads(data)
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            raise Unanswered(f"it answered with something else than JSON objects in the stream: {data[:500]!r}")
         if "error" in event:
-            raise Unanswered(f"it answered with an error in the stream: {data[:500]}")
+            raise Unanswered(f"it answered with an error in the stream: {data[:500]!r}")
         usage = event.get("usage") or usage
     if not lines or lines[-1].removeprefix("data:").strip() != "[DONE]":
         raise Unanswered(f"the stream ended without [DONE], after {len(lines)} events")
-    if usage is None or usage.get("completion_tokens") != tokens:
-        raise Unanswered(f"asked for {tokens} tokens, usage at the end of the stream says {usage}")
+    if not isinstance(usage, dict) or usage.get("completion_tokens") != tokens:
+        raise Unanswered(f"asked for {tokens} tokens, usage at the end of the stream says {str(usage)[:500]}")

@@ -30,9 +30,13 @@ from spillway.engine.errors import LeftoverServer, ServerDied, ServerNotReady, S
 from spillway.engine.lock import lock_path
 from spillway.engine.processes import LOCK_VARIABLE, RUN_VARIABLE, describe, listens, marked_processes
 from spillway.engine.readiness import Unanswered, await_health, engine_version, prove_decode, prove_prefill
+from spillway.spec.shown import printable
 
 DROPPED_VARIABLES = ("VLLM_", "PYTHON", "OMP_", "KMP_", "MKL_", "TORCH", "PYTORCH_", "SPILLWAY_")
 """Beginnings of variable names that a server never inherits: what changes the engine stands in the host's file."""
+LOOPBACK_VARIABLES = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Keep the ranks' own ports off the network: without them Gloo listens on the address that the host's name stands for,
+seen with vLLM 0.32 on the CPU. A host whose file says otherwise in engine.variables, as several machines need it, gets that."""
 LOG_TAIL_LINES = 20
 LOG_TAIL_BYTES = 64 * 1024
 DEATH_NOTICE_S = 2.0
@@ -120,19 +124,19 @@ class Server:
         """The last lines of the server's log, headed by its path."""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
-            tail = file.read().decode(errors="replace").splitlines()[-lines:]
+            tail = printable(file.read().decode(errors="replace").replace("\r", "\n")).splitlines()[-lines:]
         return "\n".join([f"last lines of {self.log}:", *(f"  | {line}" for line in tail)])
 
     @property
     def weights_bytes(self) -> int | None:
         """Bytes of weights on the fullest device as vLLM's log says, to 0.01 GiB; None if not said (the CPU worker)."""
-        found = re.findall(r"Model loading took ([\d.]+) GiB", self.log.read_text(errors="replace"))
+        found = re.findall(r"Model loading took ([0-9]{1,9}(?:\.[0-9]{1,9})?) GiB", self.log.read_text(errors="replace"))
         return round(max(map(float, found)) * 2**30) if found else None
 
     @property
     def kv_cache_tokens(self) -> int | None:
         """Tokens that the KV cache holds as vLLM's log says, None if not said."""
-        found = re.findall(r"KV cache size: ([\d,]+) tokens", self.log.read_text(errors="replace"))
+        found = re.findall(r"KV cache size: ([0-9][0-9,]{0,20}) tokens", self.log.read_text(errors="replace"))
         return int(found[-1].replace(",", "")) if found else None
 
     def stop(self) -> None:
@@ -148,15 +152,7 @@ class Server:
             self._read_notices(timeout_s=0)
             assert self._supervisor.stdout is not None
             self._supervisor.stdout.close()
-        # Normally nothing is left to find. Something is when the supervisor itself was killed.
-        deadline = time.monotonic() + supervisor.KILL_PATIENCE_S
-        while left := marked_processes(RUN_VARIABLE, self.run):
-            if time.monotonic() > deadline:
-                raise ServerWouldNotStop(f"SIGKILL did not end these processes of the server:\n{describe(left)}")
-            for process in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-            time.sleep(supervisor.POLL_S)
+        _kill_marked(self.run)
         if self._supervisor.poll() != 0:
             raise ServerWouldNotStop(
                 f"the server's supervisor ended with {self._supervisor.returncode}, so a process of the server may be left "
@@ -198,8 +194,9 @@ def refuse_leftovers(patience_s: float) -> None:
 
 
 def server_environment(added: dict[str, str]) -> dict[str, str]:
-    """This process's environment less DROPPED_VARIABLES, and what is `added` to it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(DROPPED_VARIABLES)} | added
+    """This process's environment less DROPPED_VARIABLES, LOOPBACK_VARIABLES, and what is `added` to it."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED_VARIABLES)}
+    return own | LOOPBACK_VARIABLES | added
 
 
 def _start(launch: Launch, folder: Path, port: int) -> Server:
@@ -228,7 +225,27 @@ def _start(launch: Launch, folder: Path, port: int) -> Server:
     except BaseException:
         process.terminate()  # the supervisor stops what it started, if anything
         process.wait()
+        _kill_marked(run)  # and if it was killed itself before it had told what it started, nobody else does
         raise
+
+
+def _kill_marked(run: str) -> None:
+    """SIGKILL every process of a server until none is left: normally none is, unless its supervisor was killed.
+
+    Raises ServerWouldNotStop.
+    """
+    deadline = time.monotonic() + supervisor.KILL_PATIENCE_S
+    unseen = 0
+    while unseen < 2:  # one that is just becoming another program shows no environment for a moment
+        left = marked_processes(RUN_VARIABLE, run)
+        unseen = 0 if left else unseen + 1
+        if left and time.monotonic() > deadline:
+            raise ServerWouldNotStop(f"SIGKILL did not end these processes of the server:\n{describe(left)}")
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        if unseen < 2:
+            time.sleep(supervisor.POLL_S)
 
 
 def _prove_ready(server: Server, started: float, ready_timeout_s: float) -> None:

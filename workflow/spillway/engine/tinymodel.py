@@ -232,7 +232,11 @@ def write_model(folder: Path, shape: dict[str, int]) -> str:
     Safe to repeat and to interrupt: a file appears whole or not at all. Raises ShapeError, and ForeignFileError if the
     folder holds anything else.
     """
-    files = model_files(shape)
+    return write_files(folder, model_files(shape))
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> str:
+    """Write a model's files as `write_model` does; raises ForeignFileError."""
     folder.mkdir(parents=True, exist_ok=True)
     foreign = sorted(path.name for path in folder.iterdir() if path.name.removesuffix(".partial") not in files)
     if foreign:

@@ -1,6 +1,5 @@
 """Bytes per component as a checkpoint stores them, from the safetensors headers alone: no tensor is read."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spillway.fit.weights import Component, FitError
+from spillway.spec.json_text import parse_json
+from spillway.spec.names import NAME_RULE, is_name
+from spillway.spec.shown import shown
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 HEADER_LIMIT_BYTES = 100_000_000  # the limit of the safetensors library itself
@@ -80,11 +82,13 @@ def stored_tensors(files: Files) -> list[Stored]:
     cut short, or if a header is damaged.
     """
     if files.exists(INDEX):
-        text = files.read(INDEX, 0, files.size(INDEX))
+        text = files.read(INDEX, 0, min(files.size(INDEX), HEADER_LIMIT_BYTES))
         placed = _weight_map(text)
         if placed is None:
             raise FitError(f"{files.where(INDEX)}: no weight_map in it; expected the index of a sharded checkpoint")
         names = sorted(set(placed.values()))
+        if foreign := [name for name in names if not is_name(name)]:
+            raise FitError(f"{files.where(INDEX)}: names {shown(foreign[0])}; expected files beside it: {NAME_RULE}")
         absent = [name for name in names if not files.exists(name)]
         if absent:
             raise FitError(
@@ -97,18 +101,20 @@ def stored_tensors(files: Files) -> list[Stored]:
         raise FitError(f"{files.where(INDEX)}: neither it nor {SINGLE} is there; the prediction needs config.json alone")
     tensors = [tensor for name in names for tensor in read_header(files, name)]
     if placed is not None and (missing := sorted(set(placed) - {tensor.name for tensor in tensors})):
-        raise FitError(f"{files.where(INDEX)}: names {missing[0]!r}, which no file holds ({len(missing)} such tensors)")
+        raise FitError(f"{files.where(INDEX)}: names {shown(missing[0])}, which no file holds ({len(missing)} such tensors)")
     return tensors
 
 
 def _weight_map(text: bytes) -> dict[str, str] | None:
     """Tensor -> file of an index, None if the text is no index."""
     try:
-        content = json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        content = parse_json(text)
+    except ValueError:
         return None
     places = content.get("weight_map") if isinstance(content, dict) else None
-    return places if isinstance(places, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+        return None
+    return places
 
 
 def read_header(files: Files, name: str) -> list[Stored]:
@@ -121,9 +127,9 @@ def read_header(files: Files, name: str) -> list[Stored]:
     if not 2 <= length <= HEADER_LIMIT_BYTES:
         raise FitError(f"{where}: not a safetensors file: its header would be {length} bytes long")
     try:
-        header = json.loads(files.read(name, 8, length))
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise FitError(f"{where}: its header of {length} bytes is not JSON; the file is damaged or cut short") from None
+        header = parse_json(files.read(name, 8, min(length, files.size(name))))
+    except ValueError as error:
+        raise FitError(f"{where}: its header of {length} bytes: {error}; the file is damaged or cut short") from None
     if not isinstance(header, dict):
         raise FitError(f"{where}: its header is {type(header).__name__}; expected an object of tensors")
     tensors = [_tensor(where, key, entry) for key, entry in header.items() if key != "__metadata__"]
@@ -135,9 +141,10 @@ def read_header(files: Files, name: str) -> list[Stored]:
 
 def _tensor(where: str, name: str, entry: Any) -> Stored:
     match entry:
-        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(first), int(last)]} if first <= last:
-            return Stored(name, dtype, tuple(shape), last - first)
-    raise FitError(f"{where}: {name}: found {entry!r}; expected dtype, shape and data_offsets")
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(first), int(last)]} if 0 <= first <= last:
+            if all(type(size) is int and size >= 0 for size in shape):
+                return Stored(name, dtype, tuple(shape), last - first)
+    raise FitError(f"{where}: {name[:200]}: found {shown(entry)}; expected dtype, shape and data_offsets")
 
 
 def component_of(tensor: str, backbone_layers: int | None = None) -> Component:

@@ -5,16 +5,14 @@ Exit status 0: it fits. 1: it does not. 2: the question is wrong, and the messag
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from spillway.fit.architectures import UnknownArchitectureError, describe
 from spillway.fit.budget import GIB, Budget, Capacity, Demand, OnHost, budget, capacity_of
 from spillway.fit.checkpoint import component_of, stored_bytes_by_component
 from spillway.fit.formats import SPELLINGS, parse_format
-from spillway.fit.placing import Headroom, Rates, Step, all_on_host, decode_step, smallest_plan
+from spillway.fit.placing import Headroom, Rates, Step, all_on_host, decode_step, layer_numbers, smallest_plan
 from spillway.fit.plot import save_plot
 from spillway.fit.published import Card, card_named
 from spillway.fit.report import Placed, Report
@@ -133,23 +131,11 @@ def _plan(path: Path, description: Description, model: Model, start: OnHost) -> 
     """What a plan file puts on the host; a file without schema_version is read as the bare form of layer -> ids."""
     content = read_json(path)
     if isinstance(content, dict) and "schema_version" not in content:
-        return OnHost(_layer_numbers(path, content), start.components, start.paged)
+        return OnHost(layer_numbers(str(path), content), start.components, start.paged)
     plan = load_plan(path)
     check_model(plan, identify_model(description.config))
     components = {component_of(f"{name}.") for name in plan.parameters}
-    return OnHost(_layer_numbers(path, plan.layers), start.components | components, start.paged)
-
-
-def _layer_numbers(path: Path, layers: Mapping[str, object]) -> dict[int, tuple[int, ...]]:
-    numbered: dict[int, tuple[int, ...]] = {}
-    for name, ids in layers.items():
-        found = re.search(r"(?:^|\.)layers\.(\d+)\.", f"{name}.")
-        if found is None or int(found[1]) in numbered:
-            raise FitError(f"{path}: {name}: expected a name with layers.N., each N once")
-        if not isinstance(ids, list | tuple) or not all(type(expert) is int for expert in ids):
-            raise FitError(f"{path}: {name}: found {ids!r}; expected a list of expert ids")
-        numbered[int(found[1])] = tuple(ids)
-    return numbered
+    return OnHost(layer_numbers(str(path), plan.layers), start.components | components, start.paged)
 
 
 def _headroom(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from spillway.fit.config import Config, linear_format, plain_format, whole, whole_or
+from spillway.fit.config import Config, layers_of, linear_format, plain_format, whole, whole_or
 from spillway.fit.formats import FP32, Format
 from spillway.fit.kv_cache import KvCache, latent_cache
 from spillway.fit.shapes import Model, embedding_and_head, gated_mlp
@@ -11,9 +11,9 @@ from spillway.fit.weights import Split, SplitVocabulary, Weights
 
 def deepseek_v3(config: Config) -> Model:
     """DeepseekV3ForCausalLM; the first `first_k_dense_replace` layers have one dense MLP."""
-    layers, hidden = whole(config, "num_hidden_layers"), whole(config, "hidden_size")
+    layers, hidden = layers_of(config), whole(config, "hidden_size")
     experts, shared = whole(config, "n_routed_experts"), whole_or(config, "n_shared_experts", 0)
-    dense, step = whole_or(config, "first_k_dense_replace", 0), whole_or(config, "moe_layer_freq", 1)
+    dense, step = whole_or(config, "first_k_dense_replace", 0), whole_or(config, "moe_layer_freq", 1, at_least=1)
     inner = whole(config, "moe_intermediate_size")
     sparse = tuple(i for i in range(layers) if i >= dense and i % step == 0)
     plain, linear = plain_format(config), linear_format(config)

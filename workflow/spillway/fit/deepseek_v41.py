@@ -7,11 +7,12 @@ checkpoint. A configuration nests the text model under `text_config` and the vis
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from spillway.fit.config import Config, plain_format, whole, whole_or
+from spillway.fit.config import Config, block_sides, layers_of, part, plain_format, whole, whole_or
 from spillway.fit.formats import BF16, FP32, Format, Fp4, Fp8Block, Rows
 from spillway.fit.kv_cache import KvCache, value_bytes
 from spillway.fit.shapes import Model, gated_mlp
 from spillway.fit.weights import WHOLE, FitError, Sharding, Split, SplitVocabulary, Weights
+from spillway.spec.shown import shown
 
 # Bytes of one entry of the compressed cache and of the indexer's key cache. bf16: 512 and 128 values. fp8: 448 fp8,
 # 64 bf16 rotary and 8 of scales; 128 fp8 and one fp32 scale (vLLM's fp8_ds_mla). fp4: the technical report's 288 and 68.
@@ -22,11 +23,11 @@ ENGRAM_SCALE_GROUP = 32
 
 def deepseek_v41(config: Config) -> Model:
     """DeepseekV41ForCausalLM; every layer of the backbone has routed experts."""
-    text = {**config, **config.get("text_config", {})}
-    layers, hidden = whole(text, "num_hidden_layers"), whole(text, "hidden_size")
+    text = {**config, **part(config, "text_config")}
+    layers, hidden = layers_of(text), whole(text, "hidden_size")
     experts, inner = whole(text, "n_routed_experts"), whole(text, "moe_intermediate_size")
     linear, expert = _formats(text)
-    vision = config.get("vision_config")
+    vision = part(config, "vision_config")
     routers = 2 if vision else 1
     plain, words = plain_format(text), whole(text, "vocab_size")
     weights = [
@@ -54,21 +55,16 @@ def deepseek_v41(config: Config) -> Model:
 
 def _formats(text: Config) -> tuple[Format, Format]:
     """Formats of the linear layers and of the routed experts: with FP4 experts, FP8 scales are one byte (e8m0)."""
-    quantization = text.get("quantization_config")
-    if quantization is None:
+    if text.get("quantization_config") is None:
         return plain_format(text), plain_format(text)
-    block, kind = quantization.get("weight_block_size"), quantization.get("expert_dtype", "fp4")
-    if (
-        quantization.get("quant_method") != "fp8"
-        or not isinstance(block, list)
-        or len(block) != 2
-        or kind not in ("fp4", "fp8")
-    ):
+    quantization = part(text, "quantization_config")
+    sides, kind = block_sides(quantization.get("weight_block_size")), quantization.get("expert_dtype", "fp4")
+    if quantization.get("quant_method") != "fp8" or sides is None or kind not in ("fp4", "fp8"):
         raise FitError(
-            f"config.json: quantization_config: found {quantization!r}; expected quant_method fp8, weight_block_size "
+            f"config.json: quantization_config: found {shown(quantization)}; expected quant_method fp8, weight_block_size "
             "[rows, columns] and expert_dtype fp4 or fp8"
         )
-    rows, columns = block
+    rows, columns = sides
     linear = Fp8Block(rows, columns, scale_width_bytes=1 if kind == "fp4" else 4)
     return linear, Fp4() if kind == "fp4" else linear
 
@@ -160,7 +156,7 @@ def _draft(text: Config, routers: int, linear: Format, expert: Format) -> tuple[
 
 def _vision(vision: Config, hidden: int) -> list[Weights]:
     """A vision transformer and the projector of 3 x 3 patches; vLLM cuts both by heads or inner size."""
-    layers, width, heads = (whole(vision, k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
+    layers, width, heads = layers_of(vision), whole(vision, "hidden_size"), whole(vision, "num_attention_heads")
     inner, patch = whole(vision, "intermediate_size"), whole(vision, "patch_size")
     merged = width * whole(vision, "downsample_ratio") ** 2
     by_heads = Split(0, heads, "vision heads")
@@ -207,12 +203,12 @@ def _ids(text: Config, key: str) -> Sequence[int]:
     """A list of whole numbers of the configuration; raises FitError naming the key."""
     value = text.get(key)
     if not isinstance(value, list) or not all(type(item) is int for item in value):
-        raise FitError(f"config.json: {key}: found {value!r}; expected a list of whole numbers")
+        raise FitError(f"config.json: {key}: found {shown(value)}; expected a list of whole numbers")
     return value
 
 
 def _ratio(text: Config, layer: int) -> int:
     ratios = _ids(text, "compress_ratios")
-    if layer >= len(ratios) or ratios[layer] < 1:
+    if not 0 <= layer < len(ratios) or ratios[layer] < 1:
         raise FitError(f"config.json: compress_ratios: no ratio of at least 1 for layer {layer}, which writes the cache")
     return ratios[layer]

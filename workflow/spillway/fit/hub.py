@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from spillway.fit.weights import FitError
+from spillway.spec.shown import shown
 
 TIMEOUT_S = 30.0
 
@@ -64,9 +65,11 @@ class HubFiles:
                     )
                 if answer.status_code != 206:
                     raise FitError(f"{url}: the server answered {answer.status_code}; expected 206, a part of the file")
-                total = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.headers.get("Content-Range", ""))
+                total = re.fullmatch(r"bytes \d+-\d+/([0-9]{1,18})", answer.headers.get("Content-Range", ""))
                 if total is None:
-                    raise FitError(f"{url}: Content-Range is {answer.headers.get('Content-Range')!r}; expected bytes A-B/SIZE")
+                    raise FitError(
+                        f"{url}: Content-Range is {shown(answer.headers.get('Content-Range'))}; expected bytes A-B/SIZE"
+                    )
                 self._sizes[name] = int(total[1])
                 content = b""
                 for chunk in answer.iter_bytes():
@@ -74,15 +77,18 @@ class HubFiles:
                     if len(content) > length:
                         raise FitError(f"{url}: the server sent more than the {length} bytes asked for")
                 return content
-        except httpx.HTTPError as error:
-            raise FitError(f"{url}: {error or type(error).__name__}") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise FitError(f"{url}: {str(error)[:300] or type(error).__name__}") from None
 
 
 def resolve_url(url: str) -> str:
     """The base URL of a model's files: that of a Hugging Face page (with /tree/REVISION or without), others as given."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise FitError(f"{shown(url)}: {str(error)[:200]}; expected a URL") from None
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise FitError(f"{url}: expected a URL that starts with http:// or https://")
+        raise FitError(f"{shown(url)}: expected a URL that starts with http:// or https://")
     path = [part for part in parts.path.split("/") if part]
     if parts.netloc == "huggingface.co" and (len(path) == 2 or path[2:3] == ["tree"]):
         revision = path[3] if len(path) > 3 else "main"

@@ -1,5 +1,7 @@
 """The smallest plan that fits, and what it costs: fewest experts on the host, time of one decode step from rates."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spillway.fit.budget import Budget, Capacity, Demand, OnHost, budget, dense_bytes, expert_value_bytes
@@ -52,6 +54,19 @@ def smallest_plan(
     while experts and (fewer := attempt(experts - 1))[1].spare_bytes >= 0:  # rounding may have overshot
         experts, (plan, found) = experts - 1, fewer
     return (plan, found) if experts else None
+
+
+def layer_numbers(source: str, layers: Mapping[str, object]) -> dict[int, tuple[int, ...]]:
+    """Expert ids by the number of their layer, from a plan's by the layer's name; `source` names the plan in errors."""
+    numbered: dict[int, tuple[int, ...]] = {}
+    for name, ids in layers.items():
+        found = re.search(r"(?:^|\.)layers\.(\d+)\.", f"{name}.")
+        if found is None or int(found[1]) in numbered:
+            raise FitError(f"{source}: {name}: expected a name with layers.N., each N once")
+        if not isinstance(ids, list | tuple) or not all(type(expert) is int for expert in ids):
+            raise FitError(f"{source}: {name}: found {ids!r}; expected a list of expert ids")
+        numbered[int(found[1])] = tuple(ids)
+    return numbered
 
 
 @dataclass(frozen=True)

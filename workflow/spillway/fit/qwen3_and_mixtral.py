@@ -2,7 +2,17 @@
 
 from functools import partial
 
-from spillway.fit.config import Config, flag, linear_format, plain_format, router_format, whole, whole_or
+from spillway.fit.config import (
+    Config,
+    flag,
+    layers_of,
+    linear_format,
+    list_or_none,
+    plain_format,
+    router_format,
+    whole,
+    whole_or,
+)
 from spillway.fit.kv_cache import KvCache, grouped_query_cache
 from spillway.fit.shapes import Model, embedding_and_head, gated_mlp, grouped_query_attention
 from spillway.fit.weights import Weights
@@ -10,10 +20,10 @@ from spillway.fit.weights import Weights
 
 def qwen3_moe(config: Config) -> Model:
     """Qwen3MoeForCausalLM; layers that `mlp_only_layers` and `decoder_sparse_step` exclude have one dense MLP."""
-    layers, hidden = whole(config, "num_hidden_layers"), whole(config, "hidden_size")
+    layers, hidden = layers_of(config), whole(config, "hidden_size")
     heads, kv_heads, head_size = _heads(config, hidden)
     experts = whole(config, "num_experts", at_least=0)
-    step, dense_only = whole_or(config, "decoder_sparse_step", 1), config.get("mlp_only_layers") or []
+    step, dense_only = whole_or(config, "decoder_sparse_step", 1, at_least=1), list_or_none(config, "mlp_only_layers")
     sparse = tuple(i for i in range(layers) if experts and i not in dense_only and (i + 1) % step == 0)
     plain, linear = plain_format(config), linear_format(config)
     biases = flag(config, "attention_bias", False)
@@ -36,7 +46,7 @@ def qwen3_moe(config: Config) -> Model:
 
 def mixtral(config: Config) -> Model:
     """MixtralForCausalLM; every layer has routed experts of `intermediate_size`."""
-    layers, hidden = whole(config, "num_hidden_layers"), whole(config, "hidden_size")
+    layers, hidden = layers_of(config), whole(config, "hidden_size")
     heads, kv_heads, head_size = _heads(config, hidden)
     experts = whole(config, "num_local_experts")
     plain, linear = plain_format(config), linear_format(config)
@@ -55,9 +65,9 @@ def mixtral(config: Config) -> Model:
 def _heads(config: Config, hidden: int) -> tuple[int, int, int]:
     """Query heads, KV heads and head size; without `head_dim` the heads share the hidden size, as transformers does."""
     heads = whole(config, "num_attention_heads")
-    return heads, whole(config, "num_key_value_heads"), whole_or(config, "head_dim", hidden // heads)
+    return heads, whole(config, "num_key_value_heads"), whole_or(config, "head_dim", max(1, hidden // heads), at_least=1)
 
 
 def _cache(config: Config) -> partial[KvCache]:
     _, kv_heads, head_size = _heads(config, whole(config, "hidden_size"))
-    return partial(grouped_query_cache, whole(config, "num_hidden_layers"), kv_heads, head_size)
+    return partial(grouped_query_cache, layers_of(config), kv_heads, head_size)

@@ -14,6 +14,8 @@ from spillway.fit.weights import FitError
 from spillway.spec.host import Model as ModelFile
 from spillway.spec.read import read
 
+CONFIG_LIMIT_BYTES = 16 << 20
+
 
 @dataclass(frozen=True)
 class Description:
@@ -34,7 +36,7 @@ def find_model(name: str, root: Path, headers: bool) -> Description:
     """
     if name.startswith(("http://", "https://")):
         with HubFiles(name) as files:
-            text = files.read("config.json", 0, files.size("config.json")).decode("utf-8", "replace")
+            text = files.read("config.json", 0, min(files.size("config.json"), CONFIG_LIMIT_BYTES))
             config = parse_config(text, files.where("config.json"))
             return Description(name, files.base, config, _tensors(files) if headers else None, None)
     if Path(name).is_dir():

@@ -14,7 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from spillway.record.csv_table import read_csv
+from spillway.spec.shown import shown
+
 PROBABILITIES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+MOST = 1e12  # that a length or a pause can be
 KEPT_FRACTION = 0.95  # of the previous context that must lead this one, or the request starts another context
 
 DISTRIBUTIONS = {
@@ -43,12 +47,23 @@ class AgentModel:
         """Raises FileNotFoundError naming the file, or ValueError naming what it lacks."""
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such file; run from the project's root, or set `distributions`")
-        rows = pd.read_csv(path, comment="#")
+        try:
+            rows = read_csv(path, comment="#")
+        except (OSError, ValueError) as error:  # pandas' own errors and UnicodeDecodeError are ValueErrors
+            raise ValueError(f"{path}: cannot be read as CSV: {str(error)[:300]}") from None
+        if missing := [name for name in ("quantity", "probability", "value") if name not in rows]:
+            raise ValueError(f"{path}: no column {missing[0]!r}; expected quantity, probability, value")
+        if not pd.api.types.is_numeric_dtype(rows.value) or not pd.api.types.is_numeric_dtype(rows.probability):
+            raise ValueError(f"{path}: found a probability or value that is no number")
+        if not rows.value.between(0, MOST).all():
+            raise ValueError(f"{path}: found a value that is negative, absent or above {MOST:g}; expected lengths and seconds")
         quantiles = {}
         for name in DISTRIBUTIONS:
             found = rows[rows.quantity == name]
             if tuple(found.probability) != PROBABILITIES:
-                raise ValueError(f"{path}: {name}: found quantiles at {list(found.probability)}, not {PROBABILITIES}")
+                raise ValueError(
+                    f"{path}: {name}: found quantiles at {shown(list(found.probability), 300)}, not {PROBABILITIES}"
+                )
             quantiles[name] = found.value.to_numpy(dtype=np.float64)
         shares = {}
         for name in SHARES:

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import json
-import os
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -14,6 +14,7 @@ import httpx
 
 from spillway.load.sse import Event, SseParser
 from spillway.load.transport import StampedTransport
+from spillway.spec.secret import check_address, secret_of, without_secrets
 
 ErrorClass = Literal[
     "connect",  # no connection
@@ -51,12 +52,14 @@ class Endpoint:
     api_key_variable: str | None = None
     max_concurrent: int | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0, "ignore_eos": True})
+    seeded: bool = False  # give each request a seed of its own, taken from its prompt: equal prompts are sampled alike
     continuous_usage: bool = True  # ask for token counts on every chunk, which vLLM and its descendants offer
     connect_timeout_s: float = 10.0
     first_output_timeout_s: float = 900.0
     progress_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
+        check_address(self.base_url)
         if self.api == "completions" and not self.vocabulary:
             raise ValueError(
                 "vocabulary: found none; api 'completions' draws prompts from a range of token ids, "
@@ -73,18 +76,21 @@ class Endpoint:
         return f"{self.root}/v1/{'completions' if self.api == 'completions' else 'chat/completions'}"
 
     def headers(self) -> dict[str, str]:
-        """Raises ValueError naming the variable if the key's variable is not set."""
+        """Raises ValueError naming the variable if the key's variable is not set, or holds what no header can carry."""
         if self.api_key_variable is None:
             return {}
-        if self.api_key_variable not in os.environ:
-            raise ValueError(f"environment variable {self.api_key_variable} is not set; it should hold the server's API key")
-        return {"authorization": f"Bearer {os.environ[self.api_key_variable]}"}
+        return {"authorization": f"Bearer {secret_of(self.api_key_variable)}"}
+
+    def hidden(self, text: str) -> str:
+        """What a server said, without the key, in case it repeats it."""
+        return text if self.api_key_variable is None else without_secrets(text, [secret_of(self.api_key_variable)])
 
     def body(self, prompt: bytes, output_tokens: int) -> bytes:
         """The request's JSON around a prompt that is JSON already, so that long prompts are never encoded twice."""
         usage = {"include_usage": True} | ({"continuous_usage_stats": True} if self.continuous_usage else {})
         fields = {"model": self.model, "max_tokens": output_tokens, "stream": True, "stream_options": usage}
-        given = {name: value for name, value in (fields | dict(self.options)).items() if value is not None}
+        seed = {"seed": zlib.crc32(prompt)} if self.seeded else {}
+        given = {name: value for name, value in (fields | seed | dict(self.options)).items() if value is not None}
         start = json.dumps(given).encode().removesuffix(b"}")
         if self.api == "completions":
             return b'%b, "prompt": %b}' % (start, prompt)
@@ -206,6 +212,8 @@ class Client:
                 reply.over = True
             finally:
                 reply.end_s = time.monotonic()
+                if reply.message is not None:
+                    reply.message = self.endpoint.hidden(reply.message)
 
     async def _attempt(self, body: bytes, reply: Reply) -> bool:
         """One exchange; true if it should be made again."""
@@ -293,7 +301,7 @@ class _StreamReader:
             return
         try:
             message = json.loads(str(event.data, "utf-8"))  # given bytes, json would first guess their encoding
-        except ValueError as error:  # of JSON or of UTF-8
+        except (ValueError, RecursionError) as error:  # of JSON or of UTF-8
             reply.fail("not_sse", f"event is not JSON ({error}): {event.data[:200].decode('utf-8', 'replace')}")
             return
         if not isinstance(message, dict):
@@ -323,8 +331,10 @@ class _StreamReader:
         chars = 0
         for choice in choices:
             if choice.get("finish_reason") is not None:
-                reply.finish_reason = choice["finish_reason"]
+                reply.finish_reason = str(choice["finish_reason"])[:MESSAGE_CHARS]
             for this_kind, texts, text in _texts(choice, reply):
+                if not isinstance(text, str):
+                    raise TypeError("a text that is none")
                 texts.append(text)
                 chars += len(text)
                 kind = this_kind if kind == "none" else kind
@@ -337,15 +347,22 @@ class _StreamReader:
         if not usage:
             return None
         reply = self._reply
-        tokens: int | None = usage.get("completion_tokens")
+        tokens = _count(usage.get("completion_tokens"))
         if tokens is not None:
             reply.output_tokens = tokens
-        if usage.get("prompt_tokens") is not None:
-            reply.prompt_tokens = usage["prompt_tokens"]
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        if (prompt := _count(usage.get("prompt_tokens"))) is not None:
+            reply.prompt_tokens = prompt
+        cached = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         if cached is not None:
             reply.cached_tokens = cached
         return tokens
+
+
+def _count(value: Any) -> int | None:
+    """A count of tokens as it stands in a usage; raises TypeError for anything else than a whole number or nothing."""
+    if value is not None and (type(value) is not int or not 0 <= value < 2**53):
+        raise TypeError("a count that is no whole number")
+    return value
 
 
 def _texts(choice: Mapping[str, Any], reply: Reply) -> list[tuple[ChunkKind, list[str], str]]:

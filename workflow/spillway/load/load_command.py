@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import concurrent.futures
 import datetime
 import ipaddress
 import json
@@ -19,7 +20,9 @@ from spillway.load.progress import Progress
 from spillway.load.run import CellResult, run_cell
 from spillway.record import parquet
 from spillway.record.provenance import new_run
+from spillway.spec.json_text import parse_json
 from spillway.spec.read import SpecError, read_yaml
+from spillway.spec.shown import shown
 from spillway.spec.workload import Workload
 
 CELL = "load"
@@ -28,6 +31,20 @@ _WORKLOAD: pydantic.TypeAdapter[Workload] = pydantic.TypeAdapter(Workload)
 
 class LoadError(Exception):
     """The command cannot do what was asked; the message says what was found and what to do."""
+
+
+def read_workload(asked: str) -> Workload:
+    """The workload in a YAML or JSON file, or in JSON itself; raises LoadError or SpecError naming what is wrong there."""
+    try:
+        content = parse_json(asked) if asked.lstrip().startswith("{") else read_yaml(Path(asked))
+    except ValueError as error:
+        raise LoadError(f"--workload: {error}") from None
+    try:
+        return _WORKLOAD.validate_python(content)
+    except pydantic.ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"][1:]))[:200] or "kind"
+        raise LoadError(f"--workload: {key}: found {shown(fault['input'])}; expected: {fault['msg'][:500]}") from None
 
 
 def load_url(
@@ -74,9 +91,10 @@ async def _models(endpoint: Endpoint) -> list[str]:
             raise LoadError(f"{endpoint.root}: no answer ({error}); is the server up, and is the address right?") from None
     try:
         return [str(model["id"]) for model in response.json()["data"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise LoadError(
-            f"{endpoint.root}/v1/models: status {response.status_code}, not a list of models: {response.text[:200]!r}"
+            f"{endpoint.root}/v1/models: status {response.status_code}, not a list of models: "
+            f"{endpoint.hidden(response.text[:200])!r}"
         ) from None
 
 
@@ -126,8 +144,7 @@ def main(argv: list[str]) -> int | str:
     parser.add_argument("--delay-bound-ms", type=float, default=10.0, help="most that the client may be late (p99)")
     asked = parser.parse_args(argv)
     try:
-        inline = asked.workload.lstrip().startswith("{")
-        workload = _WORKLOAD.validate_python(json.loads(asked.workload) if inline else read_yaml(Path(asked.workload)))
+        workload = read_workload(asked.workload)
         first, _, last = (asked.token_ids or "").partition(":")
         endpoint = Endpoint(
             asked.url,
@@ -142,10 +159,11 @@ def main(argv: list[str]) -> int | str:
         result = load_url(
             endpoint, workload, asked.out, seed=asked.seed, processes=asked.processes, bound_s=asked.delay_bound_ms / 1000
         )
-    except pydantic.ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"][1:])) or "kind"
-        return f"spillway: --workload: {key}: found {fault['input']!r}; expected: {fault['msg']}"
+    except concurrent.futures.BrokenExecutor:
+        return (
+            "spillway: a process of the client was ended from outside, so its share of the requests is unknown and no table "
+            "was written; if nobody did it, the kernel did because memory ran out (`dmesg | tail`): run it again"
+        )
     except (LoadError, SpecError, FileNotFoundError, FileExistsError, ValueError) as error:
         return f"spillway: {error}"
     print(summary(result))

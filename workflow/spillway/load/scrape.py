@@ -23,23 +23,30 @@ COLUMNS = {**GAUGES, **COUNTERS}
 _NAMES = {name: column for column, name in GAUGES.items()} | {
     name + suffix: column for column, name in COUNTERS.items() for suffix in ("", "_total")
 }
+MOST = 2.0**53
+"""A value from here on, an infinite one or one that is no number is not taken for a count."""
 # A whole page is hundreds of histogram lines, whose parsing would hold up the streams by 10 ms at every scrape.
 _WANTED = re.compile(rf"^(?:{'|'.join(map(re.escape, _NAMES))})[{{ ].*$", re.MULTILINE)
 
 
 def parse_metrics(page: str) -> dict[str, dict[str, float]]:
-    """Engine -> column -> value; what the page lacks is lacking here, never 0.
+    """Engine -> column -> value; what the page lacks, or says in another form, is lacking here, never 0.
 
     An engine is the value of the label `engine` ("0" where there is none): one for each data-parallel rank.
     """
     engines: dict[str, dict[str, float]] = {}
     lines = "".join(line + "\n" for line in _WANTED.findall(page))
-    for family in text_string_to_metric_families(lines):
-        for sample in family.samples:
-            values = engines.setdefault(sample.labels.get("engine", "0"), {})
-            column = _NAMES[sample.name]
-            # One engine may serve several model names, each with a line of its own.
-            values[column] = values.get(column, 0.0) + sample.value
+    try:
+        samples = [sample for family in text_string_to_metric_families(lines) for sample in family.samples]
+    except (ValueError, LookupError):  # a page cut short, or no page of Prometheus's at all
+        return {}
+    for sample in samples:
+        column = _NAMES.get(sample.name)
+        if column is None or not 0 <= sample.value < MOST:
+            continue
+        values = engines.setdefault(sample.labels.get("engine", "0"), {})
+        # One engine may serve several model names, each with a line of its own.
+        values[column] = values.get(column, 0.0) + sample.value
     return engines
 
 

@@ -70,6 +70,12 @@ def gpus() -> Iterator[list[Any]]:
         pynvml.nvmlShutdown()
 
 
+def gpu_memory_bytes() -> list[int]:
+    """Memory in use on each GPU of this host, by all processes; empty where there is no driver."""
+    with gpus() as handles:
+        return [int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles]
+
+
 def sample_gpus(handles: list[Any], start_s: float) -> Rows:
     """One row for each GPU. Takes 40 ms a GPU, over which NVML counts PCIe bytes: call it in a thread."""
     rows = []

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from spillway.record.columns import read_columns
+from spillway.record.parquet import RecordError
+
 BLOCK_TOKENS = 64  # of a block in `common_blocks`
 COLUMNS = ("session", "request", "input_tokens", "output_tokens", "think_time", "common_blocks")
 
@@ -30,16 +33,18 @@ def read_sessions(path: Path) -> list[Session]:
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such trace; set `path` of the workload to a Parquet file")
-    rows = pd.read_parquet(path)
-    if missing := [column for column in COLUMNS if column not in rows]:
-        raise ValueError(f"{path}: no column {missing[0]!r}; a trace has {', '.join(COLUMNS)}")
-    rows = rows[rows.input_tokens.notna() & rows.output_tokens.notna()].sort_values(["session", "request"], kind="stable")
+    try:
+        rows = read_columns(path, "session", COLUMNS[1:])
+    except RecordError as error:
+        raise ValueError(str(error)) from None
+    rows = rows[rows.session.notna() & rows.input_tokens.notna() & rows.output_tokens.notna()]
+    rows = rows.sort_values(["session", "request"], kind="stable")
     if rows.empty:
         raise ValueError(f"{path}: no request with token counts")
     sessions: dict[str, list[Request]] = {}
     columns = (rows[name].tolist() for name in ("session", "input_tokens", "output_tokens", "think_time", "common_blocks"))
     for name, input_tokens, output_tokens, think_s, blocks in zip(*columns, strict=True):
         think_s = 0.0 if pd.isna(think_s) else think_s
-        request = Request(int(input_tokens), int(output_tokens), think_s, BLOCK_TOKENS * int(blocks))
+        request = Request(int(input_tokens), int(output_tokens), think_s, 0 if pd.isna(blocks) else BLOCK_TOKENS * int(blocks))
         sessions.setdefault(name, []).append(request)
     return list(sessions.values())

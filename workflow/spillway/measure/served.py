@@ -1,54 +1,114 @@
 """Experiments on a server: launch it, send every cell's load, and keep the rows."""
 
 import asyncio
+import dataclasses
 import json
-import os
 import statistics
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from spillway.engine import host as machine
-from spillway.engine.errors import ServerDied, ServerNotReady
+from spillway.engine.errors import ServerDied, ServerError, ServerNotReady
 from spillway.engine.processes import process_memory
-from spillway.engine.server import Launch, Server, serve, server_environment
-from spillway.engine.tinymodel import write_model
+from spillway.engine.server import Server, serve, server_environment
 from spillway.load import capacity
 from spillway.load.latency import TooFewSamples
 from spillway.load.progress import Progress
 from spillway.load.run import Endpoint, run_cell
-from spillway.measure.memory import found_stage, memory, predicted_stage
-from spillway.measure.run import MeasureError, Rows, Run, Tables
+from spillway.measure.arms import Way, arm_row, launch, proof_columns, proved, set_cold_share, ways
+from spillway.measure.checkpoint import Ledger, Step
+from spillway.measure.memory import MESSAGE_CHARS, found_stage, memory, predicted_stage
+from spillway.measure.residency import residency
+from spillway.measure.run import MeasureError, Rows, Run
+from spillway.placement.proof import ProofError, RankProof
 from spillway.record import parquet
-from spillway.spec.experiment import OnHost, Resolved
-from spillway.spec.host import Argument, TinyMoe
+from spillway.spec.arm import Arm
+from spillway.spec.experiment import OnHost
+from spillway.spec.host import Argument
 
 
-def serve_and_measure(run: Run, on: OnHost, tables: Tables, origin: dict[str, Any]) -> None:
-    """Append the rows of every boot and cell to `tables` as they come, and what is known of the engine to `origin`."""
-    asked = run.asked
-    launch = launch_of(asked, on, run.root)
-    origin |= _provenance(run, on, launch)
+def prepare(run: Run, on: OnHost) -> tuple[list[Way], dict[str, Any]]:
+    """The ways to serve, with models and plans in place, and what is known of engine and model before a server runs.
+
+    Raises MeasureError for a model, a plan or an engine that cannot be had.
+    """
+    each = ways(run, on)
+    return each, _provenance(run, on, each)
+
+
+def serve_and_measure(run: Run, on: OnHost, each: Sequence[Way], ledger: Ledger) -> None:
+    """Measure every boot, arm and cell that `ledger` does not hold yet, and hand it their rows as they come.
+
+    An arm that fails is a row of the table `arms`, and the others go on; where there is no other, its error is raised.
+    """
+    failed: ServerError | ProofError | None = None
     for boot in range(on.boots):
-        with serve(launch, run.folder / f"boot{boot}", ready_timeout_s=asked.host.engine.ready_timeout_s) as server:
-            run.say(f"boot {boot}: ready after {server.startup_s:.1f} s")
-            _measure_boot(run, on, boot, server, origin, tables)
+        for way in each:
+            end = Step("end", boot, way.name)
+            if ledger.finished(end):
+                continue
+            row = arm_row(run, way, boot)
+            try:
+                _serve(run, on, way, boot, row, ledger)
+            except (ServerDied, ServerNotReady, ProofError) as error:
+                if not on.arms:
+                    raise
+                failed = error
+                row |= {"outcome": "failed", "message": str(error)[:MESSAGE_CHARS]}
+                run.say(f"boot {boot}: {way.label}: failed: {row['message'].splitlines()[0]}")
+                ledger.add("arms", [row])
+            ledger.finish(end)
+    if failed is not None and all(row["outcome"] == "failed" for row in ledger.tables()["arms"]):
+        raise MeasureError(f"no arm gave every cell; the last one that failed: {failed}") from failed
     for name, overrides in on.attempts.items():
-        tables.setdefault("attempts", []).append(_attempt(run, on, name, overrides))
+        attempt = Step("attempt", name=name)
+        if not ledger.finished(attempt):
+            ledger.begin(attempt)
+            ledger.add("attempts", [_attempt(run, on, each[0], name, overrides)])
+            ledger.finish(attempt)
 
 
-def _attempt(run: Run, on: OnHost, name: str, overrides: dict[str, Argument]) -> dict[str, Any]:
+def _serve(run: Run, on: OnHost, way: Way, boot: int, row: dict[str, Any], ledger: Ledger) -> None:
+    """What is left of one boot of one arm: ready, proved, measured; fills its row of `arms`. No start where nothing is left."""
+    cells = on.workloads()
+    left = [cell for cell in cells if not ledger.finished(Step("cell", boot, way.name, cell))]
+    start = Step("start", boot, way.name)
+    if left or not ledger.finished(start):
+        ledger.begin(start)
+        folder = run.new_folder(" ".join(part for part in (f"boot{boot}", way.name) if part))
+        with serve(launch(run, on, way, folder), folder, ready_timeout_s=run.asked.host.engine.ready_timeout_s) as server:
+            row["startup_s"] = server.startup_s
+            run.say(f"boot {boot}: {f'{way.name}: ' if way.name else ''}ready after {server.startup_s:.1f} s")
+            proofs = proved(run, way, folder)
+            row |= proof_columns(proofs) | {"outcome": "served"}
+            if on.arms or way.plan is not None:
+                ledger.add("arms", [dict(row)])
+            _describe_start(run, way, boot, server, proofs, ledger)
+            ledger.finish(start)
+            for number, cell in enumerate(cells, start=1):
+                if cell in left:
+                    run.say(f"boot {boot}: cell {number} of {len(cells)}: {cell}")
+                    moved = partial(residency, way.plan, proofs, folder / "proof")
+                    _measure_cell(run, on, way, boot, server, cell, ledger, moved)
+    if (floor := run.asked.experiment.floor_tok_per_s) is not None:
+        for share, part in _by_cold_share(on, way, ledger.rows("requests", boot, way.name)).items():
+            columns = way.columns if share is None else way.columns | {"cold_share_fraction": share}
+            rows = _capacity(run, on, floor, part)
+            ledger.add("capacity", [{"run": run.id, "boot": boot} | columns | row for row in rows])
+
+
+def _attempt(run: Run, on: OnHost, way: Way, name: str, overrides: dict[str, Argument]) -> dict[str, Any]:
     """Start the server with other arguments and record where it failed, beside where it was predicted to."""
     asked = run.asked
-    folder = run.folder / f"attempt {name}"
-    launch = launch_of(asked, on, run.root, overrides)
-    predicted = predicted_stage(asked.host, overrides, asked.served_model, model_folder(asked, on, run.root))
+    folder = run.new_folder(f"attempt {name}")
+    without_plan = dataclasses.replace(way, plan=None)
+    predicted = predicted_stage(asked.host, overrides, way.model, way.model_folder)
     run.say(f"attempt {name}: predicted to end at: {predicted}")
     started = time.monotonic()
     try:
-        with serve(launch, folder, ready_timeout_s=asked.host.engine.ready_timeout_s):
+        with serve(launch(run, on, without_plan, folder, overrides), folder, ready_timeout_s=asked.host.engine.ready_timeout_s):
             found, message = "fits", "the server became ready"
     except (ServerDied, ServerNotReady):
         found, message = found_stage((folder / "server.log").read_text(errors="replace"))
@@ -65,62 +125,15 @@ def _attempt(run: Run, on: OnHost, name: str, overrides: dict[str, Argument]) ->
     }
 
 
-def launch_of(asked: Resolved, on: OnHost, root: Path, overrides: Mapping[str, Argument] = MappingProxyType({})) -> Launch:
-    """The server's command, environment and proofs for an experiment; makes the model if it is made on the spot."""
-    engine, model = asked.host.engine, asked.served_model
-    python = root / ".envs" / engine.environment / "bin" / "python"
-    if not python.exists():
-        raise MeasureError(
-            f"{python}: no such interpreter; make the engine's environment with: scripts/setup {engine.environment}"
-        )
-    arguments = {"model": str(model_folder(asked, on, root)), "served-model-name": on.model,
-                 "max-model-len": model.max_model_len, **engine.arguments, **overrides}  # fmt: skip
-    command = [str(python), "-m", engine.module]
-    for option, value in arguments.items():
-        if value is not False:
-            command += [f"--{option}"] if value is True else [f"--{option}", str(value)]
-    workloads = on.workloads().values()
-    longest = max((workload.longest_sequence_tokens for workload in workloads), default=256)
-    return Launch(
-        command=command,
-        environment=dict(engine.variables),
-        model=on.model,
-        vocabulary=range(model.first_prompt_token, model.last_prompt_token + 1),
-        full_batch=max((workload.most_streams for workload in workloads), default=1),
-        long_prefill_tokens=min(longest, model.max_model_len - 1),
-        progress_timeout_s=engine.answer_timeout_s,
-    )
-
-
-def model_folder(asked: Resolved, on: OnHost, root: Path) -> Path:
-    """The model's folder with its config.json; raises MeasureError if it is absent or not the described one."""
-    source = asked.served_model.source
-    if isinstance(source, TinyMoe):
-        folder = root / "build" / "models" / on.model
-        shape = source.model_dump(exclude={"kind", "sha256"})
-        if (made := write_model(folder, shape)) != source.sha256:
-            raise MeasureError(
-                f"experiments/models/{on.model}.yaml: source.sha256: found {source.sha256}; as made here: {made}"
-            )
-        return folder
-    folder = Path(os.path.expandvars(source.path)).expanduser()
-    if not (folder / "config.json").is_file():
-        raise MeasureError(f"experiments/models/{on.model}.yaml: source.path: no config.json in {folder}")
-    return folder
-
-
-def _measure_boot(run: Run, on: OnHost, boot: int, server: Server, origin: dict[str, Any], tables: Tables) -> None:
-    """Append the rows of one start of the server to `tables`, cell by cell."""
-
-    def add(table: str, rows: Rows) -> None:
-        tables.setdefault(table, []).extend({"run": run.id, "boot": boot} | row for row in rows)
-
+def _describe_start(run: Run, way: Way, boot: int, server: Server, proofs: Sequence[RankProof], ledger: Ledger) -> None:
+    """Rows about a server that has just become ready; raises MeasureError if its version is not that of the run."""
     engine = f"vLLM {server.engine_version}" if server.engine_version else "vLLM, version not reported"
-    if origin.setdefault("engine", engine) != engine:
+    if ledger.origin.setdefault("engine", engine) != engine:
         raise MeasureError(
-            f"boot {boot} reports {engine}, earlier ones {origin['engine']}: boots of one run must be of one engine"
+            f"boot {boot} reports {engine}, earlier ones {ledger.origin['engine']}: boots of one run must be of one engine"
         )
-    add("boots", [{
+    of_start = {"run": run.id, "boot": boot} | way.columns
+    ledger.add("boots", [of_start | {
         "startup_s": server.startup_s,
         "health_s": server.health_s,
         "process_memory_bytes": process_memory(server.pid).pss_bytes,
@@ -128,39 +141,65 @@ def _measure_boot(run: Run, on: OnHost, boot: int, server: Server, origin: dict[
         "kv_cache_tokens": server.kv_cache_tokens,
     }])  # fmt: skip
     if run.asked.experiment.measures == "memory":
-        add("memory", memory(run, model_folder(run.asked, on, run.root), boot, server))
-    cells = on.workloads()
-    requests: Rows = []
-    for number, (cell, workload) in enumerate(cells.items(), start=1):
-        run.say(f"boot {boot}: cell {number} of {len(cells)}: {cell}")
-        progress = Progress(cell)
-        result = asyncio.run(
-            run_cell(
-                Endpoint(
-                    server.base_url,
-                    server.launch.model,
-                    vocabulary=server.launch.vocabulary,
-                    first_output_timeout_s=server.launch.progress_timeout_s,
-                    progress_timeout_s=server.launch.progress_timeout_s,
-                ),
-                workload,
-                cell=cell,
-                seed=on.seed,
-                nonce=f"{run.id}/{boot}",
-                alive=server.alive,
-                progress=progress,
-            )
+        ledger.add("memory", [of_start | row for row in memory(run, way, boot, server, proofs)])
+
+
+def _measure_cell(
+    run: Run, on: OnHost, way: Way, boot: int, server: Server, cell: str, ledger: Ledger, moved: Callable[[str], Rows]
+) -> None:
+    """Send the load of one cell and finish its step; raises ServerDied if the server ended meanwhile.
+
+    `moved` gives the cell's rows of `residency` by its start, or raises ProofError.
+    """
+    step = Step("cell", boot, way.name, cell)
+    ledger.begin(step)
+    share = _cold_share(on, way, cell)
+    if share is not None and on.cold_shares():
+        set_cold_share(server, share)
+    progress = Progress(cell)
+    result = asyncio.run(
+        run_cell(
+            Endpoint(
+                server.base_url,
+                server.launch.model,
+                vocabulary=server.launch.vocabulary,
+                options={"temperature": way.model.temperature, "ignore_eos": True},
+                seeded=way.model.temperature > 0,
+                first_output_timeout_s=server.launch.progress_timeout_s,
+                progress_timeout_s=server.launch.progress_timeout_s,
+            ),
+            on.workloads()[cell],
+            cell=cell,
+            seed=on.seed,
+            nonce=f"{run.id}/{boot}",  # the same for all arms, so that they are asked the same
+            alive=server.alive,
+            progress=progress,
         )
-        progress.close()
-        for table, rows in result.tables().items():
-            add(table, rows)
-        requests += result.requests
-        for row in result.cells:
-            if row["outcome"] != "measured":
-                run.say(f"boot {boot}: {cell}: {row['outcome']}: {row['marks']}")
-        server.check_alive()
-    if (floor := run.asked.experiment.floor_tok_per_s) is not None:
-        add("capacity", _capacity(run, on, floor, requests))
+    )
+    progress.close()
+    columns = {"run": run.id, "boot": boot} | way.columns
+    routed = columns if share is None else columns | {"cold_share_fraction": share}
+    for table, rows in result.tables().items():
+        ledger.add(table, [(routed if table in ("cells", "requests") else columns) | row for row in rows])
+    for row in result.cells:
+        if row["outcome"] != "measured":
+            run.say(f"boot {boot}: {cell}: {row['outcome']}: {row['marks']}")
+    server.check_alive()
+    if rows := moved(result.cells[0]["started_at"]):
+        ledger.add("residency", [columns | {"cell": cell} | row for row in rows])
+    ledger.finish(step)
+
+
+def _cold_share(on: OnHost, way: Way, cell: str) -> float | None:
+    """Share of picks that the synthetic routing gives the unpopular experts during a cell; None: the model's own routing."""
+    return on.cold_shares().get(cell, None if way.arm.routing is None else way.arm.routing.cold_share)
+
+
+def _by_cold_share(on: OnHost, way: Way, requests: Rows) -> dict[float | None, Rows]:
+    parts: dict[float | None, Rows] = {}
+    for row in requests:
+        parts.setdefault(_cold_share(on, way, row["cell"]), []).append(row)
+    return parts
 
 
 def _capacity(run: Run, on: OnHost, floor_tok_per_s: float, requests: Rows) -> Rows:
@@ -203,15 +242,22 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, TooFewSamples) else value
 
 
-def _provenance(run: Run, on: OnHost, launch: Launch) -> dict[str, Any]:
-    """What is known of the engine and the model before the server runs; its version joins at the first boot."""
-    asked = run.asked
+def _provenance(run: Run, on: OnHost, each: Sequence[Way]) -> dict[str, Any]:
+    """What is known of the engine and the model before the server runs; its version joins at the first boot.
+
+    The arms differ from what stands here by what the table `arms` says of each.
+    """
+    asked, engine = run.asked, run.asked.host.engine
+    python = str(run.root / ".envs" / engine.environment / "bin" / "python")
+    arguments = launch(run, on, dataclasses.replace(each[0], arm=Arm(), plan=None), run.folder).command[3:]
+    plans = {way.label: way.plan.sha256 for way in each if way.plan is not None}
     return {
         "model": on.model,
         "model_title": asked.served_model.title,
         "weights": asked.served_model.weights,
-        "environment_hash": machine.environment_hash(launch.command[0], server_environment(launch.environment)),
-        "lock_hash": parquet.sha256(run.root / "envs" / f"{asked.host.engine.environment}.txt"),
-        "model_config_hash": machine.model_config_hash(model_folder(asked, on, run.root)),
-        "arguments": " ".join(launch.command[3:]),
+        "environment_hash": machine.environment_hash(python, server_environment(engine.variables)),
+        "lock_hash": parquet.sha256(run.root / "envs" / f"{engine.environment}.txt"),
+        "model_config_hash": machine.model_config_hash(each[0].model_folder),
+        "arguments": " ".join(arguments),
+        **({"plans": plans} if plans else {}),
     }

@@ -1,4 +1,4 @@
-"""The one formatter: every number that is printed anywhere passes through here."""
+"""The one formatter: every number that is printed anywhere, in any language, passes through here."""
 
 import decimal
 import math
@@ -12,8 +12,45 @@ CONVERSIONS: dict[str, dict[str, float]] = {
     "tokens": {"tokens": 1},
     "fraction": {"": 1, "%": 100},
 }
-SYMBOLS = {"us": "µs", "x": "×"}
-SEPARATORS = {"en": (".", ",")}
+
+NARROW, WIDE = "\u202f", "\u00a0"  # spaces at which no line breaks
+
+# language -> decimal mark, mark between groups of digits. `es` is es_ES, where both marks are a matter of country: the Real
+# Academia's decimal comma, and a space between groups, from five digits on.
+MARKS = {"en": (".", ","), "es": (",", NARROW)}
+LANGUAGES = tuple(MARKS)
+
+# Units that are the same in every language, as they are printed.
+SYMBOLS = {
+    **{name: name for name in ("s", "ms", "min", "h", "B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB", "MB/s", "GB/s")},
+    **{name: name for name in ("GiB/s", "%", "W", "kW", "J", "kWh", "GB/GPU", "GiB/GPU", "EUR", "EUR/h", "USD", "USD/h")},
+    "us": "µs",
+    "x": "×",
+}
+# Units that are words: language -> unit -> (beside 1, beside all else).
+WORDS = {
+    "en": {
+        "tokens": ("token", "tokens"),
+        "token/s": ("token/s", "token/s"),
+        "billion parameters": ("billion parameters", "billion parameters"),
+        "percentage points": ("percentage point", "percentage points"),
+        "EUR/month": ("EUR/month", "EUR/month"),
+        "USD/month": ("USD/month", "USD/month"),
+        "h/week": ("h/week", "h/week"),
+    },
+    "es": {
+        "tokens": ("token", "tokens"),
+        "token/s": ("token/s", "tokens/s"),
+        "billion parameters": ("mil millones de parámetros", "miles de millones de parámetros"),
+        "percentage points": ("punto porcentual", "puntos porcentuales"),
+        "EUR/month": ("EUR/mes", "EUR/mes"),
+        "USD/month": ("USD/mes", "USD/mes"),
+        "h/week": ("h/semana", "h/semana"),
+    },
+}
+# What stands in a number's place where the samples do not give one.
+TOO_FEW = {"en": "too few samples", "es": "muestras insuficientes"}
+ONE_BOOT = {"en": "one boot", "es": "un solo arranque"}
 
 
 class FormatError(Exception):
@@ -33,23 +70,57 @@ def convert(value: float, column: str, unit: str) -> float:
     return value
 
 
-def number(value: float, decimals: int, language: str = "en") -> str:
-    """A value with fixed decimals, rounded half up on its shortest decimal text, digits grouped from 10,000 on.
+def rounded(value: float, decimals: int) -> decimal.Decimal:
+    """A value with fixed decimals, rounded half up on its shortest decimal text: the one rounding of all languages.
 
     Raises FormatError for NaN and infinity: they are never printed.
     """
     if not math.isfinite(value):
         raise FormatError(f"found {value}; expected a finite number")
-    point, group = SEPARATORS[language]
     exact = decimal.Decimal(repr(value) if isinstance(value, float) else str(value))
-    rounded = exact.quantize(decimal.Decimal(1).scaleb(-decimals), rounding=decimal.ROUND_HALF_UP)
-    whole, _, fraction = f"{abs(rounded):f}".partition(".")
+    return exact.quantize(decimal.Decimal(1).scaleb(-decimals), rounding=decimal.ROUND_HALF_UP)
+
+
+def localised(exact: decimal.Decimal, language: str) -> str:
+    """A rounded value in the marks of a language; digits are grouped from 10,000 on, the sign is a minus, not a hyphen."""
+    mark, group = MARKS[language]
+    whole, _, fraction = f"{abs(exact):f}".partition(".")
     if len(whole) > 4:
         whole = f"{int(whole):,}".replace(",", group)
-    sign = "−" if rounded < 0 else ""
-    return sign + whole + (point + fraction if fraction else "")
+    sign = "−" if exact < 0 else ""
+    return sign + whole + (mark + fraction if fraction else "")
 
 
-def unit(symbol: str) -> str:
-    """How a unit is printed."""
-    return SYMBOLS.get(symbol, symbol)
+def number(value: float, decimals: int, language: str = "en") -> str:
+    """A value as it is printed in a language; raises FormatError as `rounded` does."""
+    return localised(rounded(value, decimals), language)
+
+
+def texts(value: float, decimals: int) -> dict[str, str]:
+    """Language -> a value as it is printed there: rounded once, then written in each."""
+    exact = rounded(value, decimals)
+    return {language: localised(exact, language) for language in LANGUAGES}
+
+
+def check_unit(unit: str) -> None:
+    """Raise FormatError for a unit that cannot be printed in all languages."""
+    if unit and unit not in SYMBOLS and not all(unit in words for words in WORDS.values()):
+        known = ", ".join([*SYMBOLS, *WORDS["en"]])
+        raise FormatError(f"unit: found {unit!r}; expected one of: {known} (workflow/spillway/paper/format.py lists them)")
+
+
+def with_unit(text: str, unit: str, language: str) -> str:
+    """A number's text and its unit: `×` joined to it, symbols after a narrow space, words after a wide one."""
+    if not unit:
+        return text
+    if unit == "x":
+        return text + SYMBOLS[unit]
+    if unit in SYMBOLS:
+        return text + NARROW + SYMBOLS[unit]
+    one, many = WORDS[language][unit]
+    return text + WIDE + (one if text == "1" else many)
+
+
+def words(cell: str) -> str:
+    """A cell's name as words: `cold_share=0.05,streams=4` is `cold share 0.05, streams 4`."""
+    return cell.replace("_", " ").replace("=", " ").replace(",", ", ")

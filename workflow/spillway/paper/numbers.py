@@ -9,48 +9,30 @@ has no rows, is not finite or cannot be converted.
 import argparse
 import hashlib
 import json
-import math
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from spillway.paper.format import FormatError, convert, number
+from spillway.paper import statistic
+from spillway.paper.content import Content, Value
+from spillway.paper.format import LANGUAGES, FormatError, check_unit, convert, texts
+from spillway.paper.statistic import StatisticError
 from spillway.record import manifest
 from spillway.record.parquet import RecordError, provenance, read
-from spillway.record.samples import samples_needed
-from spillway.spec.experiment import NotRun, resolve
-from spillway.spec.number import NUMBERS, Number, data_file, read_numbers
+from spillway.spec.experiment import EXPERIMENTS, Experiment, NotRun, Resolved, names, resolve
+from spillway.spec.number import NUMBERS, Number, data_file, not_run, read_numbers
 from spillway.spec.read import SpecError
+from spillway.spec.read import read as read_spec
+from spillway.spec.recorded import measured_by, why_not
 
-# With fewer samples the paper says so in the percentile's place.
-FEWEST = {"p5": samples_needed(0.05), "p95": samples_needed(0.95)}
-TOO_FEW = "too few samples"
-EXTREMES = ("@min", "@max")
-KNOWN = "@known"
+ARM = "arm"
 
 
 class NumberError(Exception):
     """A number cannot be made; the message names its key, its file and what is wrong there."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """One printed number and where it comes from. `group` is the value of the `by` column, or empty."""
-
-    key: str
-    group: str
-    value: float | str
-    text: str
-    unit: str
-    file: str
-    sha256: str
-    run: str
-    where: str
-    what: str
-    rows: int
 
 
 class Sources:
@@ -60,6 +42,7 @@ class Sources:
         self.root, self.host = root, host
         self.manifest = manifest.read_manifest(root / manifest.DATA)
         self._tables: dict[str, pd.DataFrame] = {}
+        self._asked: dict[tuple[str, str], Resolved | NotRun] = {}
 
     def table(self, file: str) -> pd.DataFrame:
         """The rows of a file below data/; raises RecordError, or NumberError if the file is stale."""
@@ -72,7 +55,10 @@ class Sources:
 
     def _refuse_stale(self, path: Path) -> None:
         origin = provenance(path)
-        asked = resolve(self.root, origin["experiment"], origin["host"])
+        key = origin["experiment"], origin["host"]
+        if key not in self._asked:
+            self._asked[key] = resolve(self.root, *key)
+        asked = self._asked[key]
         if isinstance(asked, NotRun) or asked.hash != origin["spec_hash"]:
             today = "not run on this host" if isinstance(asked, NotRun) else f"{asked.hash[:12]}..."
             raise NumberError(
@@ -81,113 +67,192 @@ class Sources:
             )
 
 
-def evaluate(root: Path, host: str) -> dict[str, list[Value]]:
-    """Every number of the paper for a host: key -> its values, one unless it has `by`; raises NumberError at a fault."""
+def evaluate(root: Path, host: str) -> Content:
+    """Every number for a host; raises NumberError, RecordError or SpecError at a fault.
+
+    Left out are those whose experiment the host does not run, and ratios of these.
+    """
     sources = Sources(root, host)
     numbers = read_numbers(root)
+    files = {key: source_file(definition, host) for key, definition in numbers.items()}
+    absent = not_run(root, filter(None, files.values()), host)
     values: dict[str, list[Value]] = {}
+    printed: dict[tuple[object, ...], Value] = {}
+    left_out: dict[str, tuple[str, str]] = {}
     for key, definition in sorted(numbers.items(), key=lambda item: item[1].ratio is not None):
         try:
-            values[key] = _ratio(key, definition, values) if definition.ratio else _values(key, definition, sources)
+            check_unit(definition.unit)
+            lacking = [left_out[part] for part in definition.ratio or () if part in left_out]
+            if (file := files[key]) in absent and (made := measured_by(root, file or "")):
+                lacking.append(made)
+            if lacking:
+                left_out[key] = lacking[0]
+            else:
+                values[key] = (
+                    _ratio(key, definition, values) if definition.ratio else _values(key, definition, sources, printed)
+                )
         except (FormatError, RecordError, SpecError) as error:
             raise NumberError(f"{NUMBERS}: {key}: {error}") from None
-    return {key: values[key] for key in numbers}
+    values = {key: values[key] for key in numbers if key in values}
+    _refuse_equal_anchors(values)
+    return Content(
+        host=host,
+        data_hash=data_hash(values),
+        numbers=values,
+        ratios={key: definition.ratio for key, definition in numbers.items() if definition.ratio},
+        only_in={key: definition.only_in for key, definition in numbers.items() if definition.only_in},
+        left_out=left_out,
+        experiments=_experiments(root, host, numbers),
+    )
 
 
-def _values(key: str, definition: Number, sources: Sources) -> list[Value]:
-    assert definition.file is not None
-    file = data_file(definition.file, sources.host)
-    rows = sources.table(file)
+def _experiments(root: Path, paper_host: str, numbers: dict[str, Number]) -> dict[str, dict[str, str | None]]:
+    hosts = [paper_host, *sorted({number.host for number in numbers.values() if number.host} - {paper_host})]
+    asked = {name: read_spec(Experiment, root / EXPERIMENTS / f"{name}.yaml").hosts for name in names(root)}
+    return {host: {name: why_not(root, name, host, paper_host) for name in asked if host in asked[name]} for host in hosts}
+
+
+def _refuse_equal_anchors(numbers: dict[str, list[Value]]) -> None:
+    seen: dict[str, Value] = {}
+    for value in (value for group in numbers.values() for value in group):
+        if (first := seen.setdefault(value.anchor, value)) is not value:
+            raise NumberError(f"{NUMBERS}: {first.name} and {value.name} have one anchor, {value.anchor}; rename a key")
+
+
+def source_file(definition: Number, host: str) -> str | None:
+    """The path below data/ of the file that a number comes from; None for a ratio."""
+    return data_file(definition.file, definition.host or host) if definition.file else None
+
+
+def _values(key: str, definition: Number, sources: Sources, printed: dict[tuple[object, ...], Value]) -> list[Value]:
     if definition.provenance is not None:
-        return [_provenance(key, definition, file, sources)]
-    for column in [*definition.where, *filter(None, [definition.column, definition.by])]:
+        return [_provenance(key, definition, sources)]
+    values = []
+    for group, rows in parts(key, definition, sources):
+        value = _value(key, group, definition, rows, sources)
+        # The same statistic of the same rows under another key, such as the longest context beside all contexts.
+        made_of = (value.file, value.what, value.unit, definition.scale, rows.index.to_numpy().tobytes())
+        if (first := printed.setdefault(made_of, value)).texts != value.texts:
+            raise NumberError(
+                f"{NUMBERS}: {first.name} and {value.name} are one value of {value.file}, the {value.what} of the same "
+                f"{value.rows} rows, printed as {first.texts['en']} and as {value.texts['en']}; give both the same decimals"
+            )
+        values.append(value)
+    return _relative(key, definition, values) if definition.relative_to else values
+
+
+def parts(key: str, definition: Number, sources: Sources) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
+    """(values of the `by` columns, rows) that each value of a number is made of, in the order of the file.
+
+    Raises NumberError for an unknown column, a filter that leaves nothing unless the number is optional, or a group without
+    a name.
+    """
+    file = source_file(definition, sources.host) or ""
+    rows = sources.table(file)
+    if ARM in definition.groups and ARM not in rows.columns:  # an experiment without arms has one, without a name
+        rows = rows.assign(**{ARM: ""})
+    for column in [*definition.where, *filter(None, [definition.column]), *definition.groups]:
         if column not in rows.columns:
             raise NumberError(f"{NUMBERS}: {key}: column {column!r} is not in data/{file}; it has: {', '.join(rows.columns)}")
-    selected = select(key, file, rows, definition.where)
-    if definition.by is None:
-        return [_value(key, "", definition, file, selected, sources)]
-    groups = selected.groupby(definition.by, sort=False, dropna=False)  # in the order of the file
-    return [_value(key, str(group), definition, file, part, sources) for group, part in groups]
+    try:
+        selected = statistic.select(rows, definition.where)
+    except StatisticError as error:
+        if definition.optional:
+            return
+        raise NumberError(f"{NUMBERS}: {key}: data/{file}: {error}") from None
+    if not definition.groups:
+        yield (), selected
+        return
+    for column in definition.groups:
+        _refuse_gaps(f"{NUMBERS}: {key}: data/{file}", selected[column])
+    for group, part in selected.groupby(definition.groups, sort=False):
+        yield tuple(map(str, group)), part
 
 
-def select(key: str, file: str, rows: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
-    """The rows that fulfil all conditions; raises NumberError naming the first condition that none fulfils."""
-    selected = rows
-    for column, wanted in sorted(where.items(), key=lambda item: item[1] in EXTREMES):
-        before = selected
-        if wanted == KNOWN:
-            selected = before[before[column].notna()]
-        else:
-            selected = before[before[column] == (before[column].agg(wanted[1:]) if wanted in EXTREMES else wanted)]
-        if selected.empty:
-            present = ", ".join(str(value) for value in before[column].drop_duplicates().head(12))
-            others = " among those that the other conditions leave" if len(where) > 1 else ""
-            raise NumberError(
-                f"{NUMBERS}: {key}: no row of data/{file} has {column} = {wanted!r}{others}; there: {present or 'nothing'}"
-            )
-    return selected
-
-
-def _value(key: str, group: str, definition: Number, file: str, rows: pd.DataFrame, sources: Sources) -> Value:
-    origin = f"{NUMBERS}: {key}{f' [{definition.by} = {group}]' if group else ''}: data/{file}"
+def _value(key: str, group: tuple[str, ...], definition: Number, rows: pd.DataFrame, sources: Sources) -> Value:
+    file = source_file(definition, sources.host) or ""
     listed = sources.manifest[file]
-    conditions = [f"{column} = {wanted}" for column, wanted in definition.where.items()]
-    conditions += [f"{definition.by} = {group}"] if group else []
-    common: dict[str, Any] = {
-        "key": key,
-        "group": group,
-        "file": f"data/{file}",
-        "sha256": listed["sha256"],
-        "run": listed["run"],
-        "where": ", ".join(conditions),
-        "rows": len(rows),
-    }
+    of_group = [f"{column} = {wanted}" for column, wanted in zip(definition.groups, group, strict=True) if wanted]
+    named = f" [{', '.join(of_group)}]" if of_group else ""
+    origin = f"{NUMBERS}: {key}{named}: data/{file}"
+    what = f"{definition.statistic} of {definition.column}" if definition.column else "count"
+    if definition.over_boots:
+        what = f"{definition.over_boots} end of the 95 % interval over boots of the {what}"
+    value, printed = _computed(origin, definition, rows)
+    return Value(
+        key=key,
+        parts=group,
+        value=value,
+        texts=printed,
+        unit="" if isinstance(value, str) else definition.unit,
+        file=f"data/{file}",
+        sha256=listed["sha256"],
+        run=listed["run"],
+        where=", ".join([*(f"{column} = {wanted}" for column, wanted in definition.where.items()), *of_group]),
+        what=what,
+        rows=len(rows),
+    )
+
+
+def _computed(origin: str, definition: Number, rows: pd.DataFrame) -> tuple[float | str, dict[str, str]]:
+    """The value of a number over its rows, and how it is printed; `origin` begins the messages of errors."""
     if definition.column is None:
-        return Value(value=len(rows), text=number(len(rows), 0), unit=definition.unit, what="count", **common)
-    column = rows[definition.column]
+        return len(rows), texts(len(rows), 0)
+    column, asked = rows[definition.column], definition.statistic or ""
+    _refuse_gaps(origin, column)
+    try:
+        if definition.text:
+            name = statistic.name(asked, column)
+            return name, dict.fromkeys(LANGUAGES, name)
+        if definition.over_boots and statistic.BOOT not in rows.columns:
+            raise NumberError(f"{origin}: over_boots: found no column {statistic.BOOT!r}; expected one")
+        if definition.over_boots:
+            found = statistic.over_boots(definition.over_boots, asked, rows, definition.column)
+        else:
+            found = statistic.value(asked, column)
+    except statistic.NoValue as none:
+        return str(none), none.texts
+    except StatisticError as error:
+        raise NumberError(f"{origin}: {error}") from None
+    own_unit = asked == "distinct" or definition.relative_to  # a count of values, or a ratio, has no unit of the column
+    shown = (found if own_unit else convert(found, definition.column, definition.unit)) * definition.scale
+    return shown, texts(shown, definition.decimals)
+
+
+def _refuse_gaps(origin: str, column: pd.Series) -> None:
     if column.isna().any():
         raise NumberError(
-            f"{origin}: {int(column.isna().sum())} of {len(rows)} rows have no {definition.column}; leave them out with "
-            f'`where: {{{definition.column}: "{KNOWN}"}}` if that is right'
+            f"{origin}: {int(column.isna().sum())} of {len(column)} rows have no {column.name}; leave them out with "
+            f'`where: {{{column.name}: "{statistic.KNOWN}"}}` if that is right'
         )
-    what = f"{definition.statistic} of {definition.column}"
-    if definition.text:
-        return Value(value=_only(origin, column), text=str(_only(origin, column)), unit="", what=what, **common)
-    if len(column) < FEWEST.get(definition.statistic or "", 1):
-        return Value(value=TOO_FEW, text=f"{TOO_FEW} ({len(column)})", unit="", what=what, **common)
-    raw = _statistic(origin, definition.statistic or "", column)
-    if not math.isfinite(raw):
-        raise NumberError(f"{origin}: the {what} is {raw}; expected a finite number")
-    shown = convert(raw, definition.column, definition.unit) if definition.statistic != "distinct" else raw
-    shown *= definition.scale
-    return Value(value=shown, text=number(shown, definition.decimals), unit=definition.unit, what=what, **common)
 
 
-def _only(origin: str, column: pd.Series) -> Any:
-    distinct = column.drop_duplicates()
-    if len(distinct) != 1:
-        raise NumberError(
-            f"{origin}: `only` expects one value in {column.name}; found {len(distinct)}: {', '.join(map(str, distinct[:6]))}"
-        )
-    return distinct.iloc[0]
+def _relative(key: str, definition: Number, values: list[Value]) -> list[Value]:
+    """Each value divided by that of the group to which it is relative; groups without one there are left out."""
+    base = {value.parts[1:]: value for value in values if value.parts[0] == definition.relative_to}
+    if not base and definition.optional:
+        return []
+    if not base:
+        there = ", ".join(dict.fromkeys(value.parts[0] for value in values))
+        raise NumberError(f"{NUMBERS}: {key}: relative_to: no group {definition.relative_to!r}; there: {there}")
+    factor = 100 if definition.unit == "%" else 1
+    relative = []
+    for value in (value for value in values if value.parts[1:] in base):
+        below = base[value.parts[1:]]
+        what = f"{value.what} / that of {definition.relative_to}"
+        if isinstance(value.value, str) or isinstance(below.value, str):
+            relative.append(replace(below if isinstance(below.value, str) else value, parts=value.parts, what=what))
+        elif not below.value:
+            raise NumberError(f"{NUMBERS}: {key}: relative_to: {below.name} is 0; nothing can be divided by it")
+        else:
+            quotient = value.value / below.value * factor
+            relative.append(replace(value, value=quotient, texts=texts(quotient, definition.decimals), what=what))
+    return relative
 
 
-def _statistic(origin: str, statistic: str, column: pd.Series) -> float:
-    try:
-        match statistic:
-            case "only":
-                return float(_only(origin, column))
-            case "distinct":
-                return float(column.nunique())
-            case "p5" | "p95":
-                return float(column.quantile(int(statistic[1:]) / 100))
-            case _:
-                return float(getattr(column, statistic)())
-    except (TypeError, ValueError):
-        raise NumberError(f"{origin}: {column.name} is not a number, but {column.iloc[0]!r}; set `text: true`") from None
-
-
-def _provenance(key: str, definition: Number, file: str, sources: Sources) -> Value:
+def _provenance(key: str, definition: Number, sources: Sources) -> Value:
+    file = source_file(definition, sources.host) or ""
+    sources.table(file)
     found = provenance(sources.root / manifest.DATA / file)
     name = definition.provenance or ""
     if found.get(name) in (None, ""):
@@ -196,14 +261,19 @@ def _provenance(key: str, definition: Number, file: str, sources: Sources) -> Va
     shown: float | str = str(value)
     if not definition.text and not isinstance(value, str):
         shown = convert(float(value), name, definition.unit)
-    text = shown if isinstance(shown, str) else number(shown, definition.decimals)
+    printed = dict.fromkeys(LANGUAGES, shown) if isinstance(shown, str) else texts(shown, definition.decimals)
     where_from = f"data/{file}", listed["sha256"], listed["run"]
-    return Value(key, "", shown, text, definition.unit, *where_from, "", f"provenance: {name}", 0)
+    return Value(key, (), shown, printed, definition.unit, *where_from, "", f"provenance: {name}", 0)
 
 
 def _ratio(key: str, definition: Number, values: dict[str, list[Value]]) -> list[Value]:
     assert definition.ratio is not None
+    if not all(values[part] for part in definition.ratio):  # of an optional number that has no row
+        return []
     (above,), (below,) = (values[part] for part in definition.ratio)
+    for part in (above, below):
+        if isinstance(part.value, str):
+            raise NumberError(f"{NUMBERS}: {key}: {part.key} is {part.texts['en']!r}; expected a number")
     if not float(below.value):
         raise NumberError(f"{NUMBERS}: {key}: {below.key} is 0; nothing can be divided by it")
     if above.unit != below.unit:
@@ -212,7 +282,7 @@ def _ratio(key: str, definition: Number, values: dict[str, list[Value]]) -> list
         )
     quotient = float(above.value) / float(below.value) * (100 if definition.unit == "%" else 1)
     return [
-        Value(key, "", quotient, number(quotient, definition.decimals), definition.unit, above.file, above.sha256, above.run,
+        Value(key, (), quotient, texts(quotient, definition.decimals), definition.unit, above.file, above.sha256, above.run,
               "", f"{above.key} / {below.key}", above.rows)
     ]  # fmt: skip
 
@@ -230,17 +300,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     try:
-        values = evaluate(options.root, options.host)
+        content = evaluate(options.root, options.host)
     except (NumberError, RecordError, SpecError) as error:
         sys.exit(f"spillway: {error}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    content = {
-        "host": options.host,
-        "data_hash": data_hash(values),
-        "ratios": {key: number.ratio for key, number in read_numbers(options.root).items() if number.ratio},
-        "numbers": {key: [asdict(value) for value in group] for key, group in values.items()},
-    }
-    options.out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    options.out.write_text(content.to_json(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,49 +1,60 @@
-"""The figures about seats: from the tables of e10_activity and e11_seats, readable in grey."""
+"""The figures about seats, from the tables of e10_activity and e11_seats."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from spillway.paper.style import DARK, LIGHT, MIDDLE, WIDE_IN, Frames, one_axes
+from spillway.paper.style import (
+    DARK,
+    HALF_IN,
+    LIGHT,
+    MIDDLE,
+    PALE,
+    SMALL,
+    WIDE_IN,
+    Frames,
+    categories,
+    label,
+    legend_below,
+    level,
+    one_axes,
+    panels,
+    shares,
+)
 
 LINES = [(DARK, "-"), (MIDDLE, "-"), (DARK, "--"), (MIDDLE, "--"), (DARK, ":"), (MIDDLE, ":"), (DARK, "-."), (MIDDLE, "-.")]
-HEIGHT_IN = 3.0
+HEIGHT_IN = 2.4
 FLOOR_SHARE = 1e-4
 """Overload below this is not drawn: nobody notices three seconds in a working day."""
+CRITERIA = {"clock time": (DARK, "o", "-"), "experienced": (MIDDLE, "s", "--")}
 
 
 def draw_seats_overload(frames: Frames) -> Figure:
     """Overload of one server against its developers, by model, with the levels and both seat counts of the article's model."""
     rows, models = frames["e11_seats.seats_overload"], frames["e11_seats.seats_models"]
-    figure, axes = one_axes(height_in=3.6)
+    figure, axes = one_axes(WIDE_IN, HEIGHT_IN)
     for (name, part), (color, dashes) in zip(rows.groupby("model", sort=False), LINES, strict=False):
         shown = part[part["clock_fraction"] >= FLOOR_SHARE]
         axes.plot(shown["developers"], shown["clock_fraction"], color=color, linestyle=dashes, label=str(name))
-    base = models[models["model"] == models["model"].iloc[0]]
-    felt = rows[(rows["model"] == models["model"].iloc[0]) & (rows["experienced_fraction"] >= FLOOR_SHARE)]
-    axes.plot(
-        felt["developers"], felt["experienced_fraction"], color="black", linewidth=0.8, label="independent, of stream time"
-    )
-    for level in sorted(base["level_fraction"].unique()):
-        axes.axhline(level, color="black", linewidth=0.6)
-        axes.annotate(f"{level:.0%}", (1, level), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=8)
-    first = base[(base["level_fraction"] == base["level_fraction"].min())].set_index("criterion")["seats"]
-    for criterion, marker in (("clock time", "o"), ("experienced", "s")):
-        share = "clock time" if criterion == "clock time" else "stream time"
-        label = f"{first[criterion]} seats: {base['level_fraction'].min():.0%} of {share}"
-        axes.plot(
-            [first[criterion]], [base["level_fraction"].min()], marker, color="black", markersize=5, zorder=5, label=label
-        )
+    first = models["model"].iloc[0]
+    felt = rows[(rows["model"] == first) & (rows["experienced_fraction"] >= FLOOR_SHARE)]
+    name = "independent, of experienced time"
+    axes.plot(felt["developers"], felt["experienced_fraction"], color="black", linewidth=0.7, label=name)
+    base = models[models["model"] == first]
+    for share in sorted(base["level_fraction"].unique()):
+        level(axes, float(share), f"{share:.0%}")
+    strictest = base[base["level_fraction"] == base["level_fraction"].min()].set_index("criterion")
+    for criterion, (_, marker, _) in CRITERIA.items():
+        at = strictest.loc[criterion]
+        name = f"{at['seats']} seats at {at['level_fraction']:.0%}, {criterion}"
+        axes.plot([at["seats"]], [at["level_fraction"]], marker, color="black", markersize=4, zorder=5, label=name)
     axes.set_yscale("log")
+    label(axes, "developers on one server", "share of time in overload", from_zero=False)
     axes.set_ylim(FLOOR_SHARE, 1)
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+    shares(axes.yaxis, logarithmic=True)
     axes.set_xlim(0, rows["developers"].max())
-    axes.set_xlabel("developers on one server")
-    axes.set_ylabel("time in overload")
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(loc="outside right center")
     return figure
 
 
@@ -51,15 +62,12 @@ def draw_seats_correlation(frames: Frames) -> Figure:
     """Seats against the correlation of two developers, by both criteria at the lower level, with the break-even."""
     rows = frames["e11_seats.seats_correlation"]
     rows = rows[rows["level_fraction"] == rows["level_fraction"].min()]
-    figure, axes = one_axes(height_in=HEIGHT_IN)
-    styles = {"clock time": (DARK, "o", "-"), "experienced": (MIDDLE, "s", "--")}
-    for criterion, (color, marker, dashes) in styles.items():
+    figure, axes = one_axes(HALF_IN, HEIGHT_IN)
+    for criterion, (color, marker, dashes) in CRITERIA.items():
         part = rows[rows["criterion"] == criterion]
-        axes.plot(part["rho"], part["seats"], color=color, marker=marker, linestyle=dashes, markersize=4, label=criterion)
-    _break_even(axes, float(rows["break_even_developers"].iloc[0]), "h")
-    axes.set_xlabel("correlation of two developers' busy times")
-    axes.set_ylabel(f"seats at {rows['level_fraction'].iloc[0]:.0%} overload")
-    axes.set_ylim(bottom=0)
+        axes.plot(part["rho"], part["seats"], color=color, marker=marker, linestyle=dashes, label=criterion)
+    _break_even(axes, float(rows["break_even_developers"].iloc[0]))
+    label(axes, "correlation of two developers' busy times", f"seats at {rows['level_fraction'].iloc[0]:.0%} overload")
     axes.set_xlim(left=0)
     axes.legend()
     return figure
@@ -70,43 +78,32 @@ def draw_seats_servers(frames: Frames) -> Figure:
     rows = frames["e11_seats.seats_servers"]
     teams = sorted(rows["developers"].unique())
     readings = list(dict.fromkeys(rows["reading"]))
-    figure = Figure(figsize=(WIDE_IN, 0.5 + 0.26 * len(readings)))
-    for axes, team in zip(np.atleast_1d(figure.subplots(1, len(teams), sharey=True)), teams, strict=True):
+    figure, all_axes = panels(len(teams), 0.6 + 0.19 * len(readings), sharey=True)
+    for axes, team in zip(all_axes, teams, strict=True):
         part = rows[rows["developers"] == team].set_index("reading").reindex(readings)
         colors = [LIGHT if saving < 0 else DARK for saving in part["saving_fraction"]]
         axes.barh(range(len(readings)), part["servers"], color=colors, edgecolor=DARK, linewidth=0.5, height=0.7)
         for y, (servers, saving) in enumerate(zip(part["servers"], part["saving_fraction"], strict=True)):
-            text = f"{servers:.0f} ({saving:+.0%})"
-            axes.annotate(text, (servers, y), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
-        axes.set_yticks(range(len(readings)), readings, fontsize=7)
-        axes.set_xlim(0, 1.55 * part["servers"].max())
-        axes.set_ylim(len(readings) - 0.5, -0.5)
+            _beside(axes, servers, y, f"{servers:.0f} ({saving:+.0%})".replace("-", "−"))
+        categories(axes, readings)
+        axes.set_xlim(0, 1.45 * part["servers"].max())
         axes.set_xlabel("servers (saving)")
-        axes.set_title(f"{team} developers", fontsize=9)
+        axes.set_title(f"{team} developers")
     return figure
 
 
 def draw_seats_fan(frames: Frames) -> Figure:
-    """Seats against the streams of a server, as sure as q is: median and bands of 50, 80 and 95 %, both criteria."""
+    """Seats against the streams of a server, as sure as q is: the median and bands around it, both criteria."""
     rows = frames["e11_seats.seats_fan"]
-    figure = Figure(figsize=(WIDE_IN, HEIGHT_IN))
-    pair = figure.subplots(1, 2, sharey=True)
-    for axes, (column, title) in zip(
-        pair, (("clock_seats", "clock time"), ("experienced_seats", "experienced time")), strict=True
-    ):
+    figure, pair = panels(2, HEIGHT_IN, sharey=True)
+    for axes, column, title in zip(pair, ("clock_seats", "experienced_seats"), CRITERIA, strict=True):
         seats = rows.pivot(index="streams", columns="quantile", values=column)
-        quantiles = [float(str(quantile)) for quantile in seats.columns]
-        for low, color in zip(range(len(quantiles) // 2), ("#e4ebf2", LIGHT, MIDDLE), strict=True):
-            high = len(quantiles) - 1 - low
-            share = quantiles[high] - quantiles[low]
-            axes.fill_between(
-                seats.index, seats[quantiles[low]], seats[quantiles[high]], color=color, linewidth=0, label=f"{share:.0%}"
-            )
-        axes.plot(seats.index, seats[0.5], color=DARK, marker="o", markersize=3, label="median")
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel("streams at the floor")
-        axes.set_ylim(bottom=0)
-    pair[0].set_ylabel("seats of one server at 1 %")
+        for (low, high), color in zip(_bands([float(str(quantile)) for quantile in seats]), (PALE, LIGHT, MIDDLE), strict=True):
+            axes.fill_between(seats.index, seats[low], seats[high], color=color, linewidth=0, label=f"{high - low:.0%}")
+        axes.plot(seats.index, seats[0.5], color=DARK, marker="o", label="median")
+        axes.set_title(title)
+        label(axes, "streams at the floor", "")
+    pair[0].set_ylabel("seats of one server")
     pair[0].legend(loc="upper left")
     return figure
 
@@ -115,20 +112,16 @@ def draw_seats_assumptions(frames: Frames) -> Figure:
     """Tornado: seats when one assumption changes, the most costly on top, with the unchanged count and the break-even."""
     rows = frames["e11_seats.seats_assumptions"]
     base = int(rows["base_seats"].iloc[0])
-    rows = rows.assign(change=(rows["seats"] - base)).sort_values("seats", kind="stable", ascending=False)
-    figure, axes = one_axes(height_in=0.7 + 0.24 * len(rows))
+    rows = rows.assign(change=rows["seats"] - base).sort_values("seats", kind="stable")
+    figure, axes = one_axes(WIDE_IN, 2.7)
     colors = [DARK if change < 0 else MIDDLE for change in rows["change"]]
     axes.barh(range(len(rows)), rows["change"], left=base, color=colors, height=0.7)
     for y, seats in enumerate(rows["seats"]):
-        side = -1 if seats < base else 1
-        text = axes.annotate(str(seats), (seats, y), xytext=(3 * side, 0), textcoords="offset points", va="center", fontsize=8)
-        text.set_horizontalalignment("right" if side < 0 else "left")
-        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-    labels = [f"{assumption}: {setting}" for assumption, setting in zip(rows["assumption"], rows["setting"], strict=True)]
-    axes.set_yticks(range(len(rows)), labels, fontsize=7)
-    axes.axvline(base, color="black", linewidth=0.8)
-    _break_even(axes, float(rows["break_even_developers"].iloc[0]), "v")
-    axes.set_xlim(0, 1.12 * rows["seats"].max())
+        _beside(axes, seats, y, str(seats), left=seats < base)
+    categories(axes, list(rows["assumption"] + ": " + rows["setting"]))
+    axes.axvline(base, color="black", linewidth=0.7)
+    _break_even(axes, float(rows["break_even_developers"].iloc[0]), vertical=True)
+    axes.set_xlim(0, 1.18 * rows["seats"].max())
     axes.set_xlabel(f"seats (unchanged: {base})")
     return figure
 
@@ -136,39 +129,34 @@ def draw_seats_assumptions(frames: Frames) -> Figure:
 def draw_seats_cost(frames: Frames) -> Figure:
     """Both seat counts of one server beside the break-even, by what is paid."""
     rows = frames["e11_seats.seats_cost"].drop_duplicates("setting")
-    figure, axes = one_axes(height_in=0.9 + 0.3 * len(rows))
+    figure, axes = one_axes(height_in=0.9 + 0.25 * len(rows))
     axes.barh(range(len(rows)), rows["break_even_developers"], color=LIGHT, edgecolor=DARK, linewidth=0.5, height=0.6,
               label="break-even: a full server pays if more sit on it")  # fmt: skip
-    for column, dashes, label in (
-        ("clock_seats", "-", "seats by clock time"),
-        ("experienced_seats", "--", "seats by experienced time"),
-    ):
-        axes.axvline(float(rows[column].iloc[0]), color=DARK, linestyle=dashes, label=label)
-    axes.set_yticks(range(len(rows)), rows["setting"], fontsize=8)
-    axes.invert_yaxis()
+    for column, (criterion, (color, _, dashes)) in zip(("clock_seats", "experienced_seats"), CRITERIA.items(), strict=True):
+        axes.axvline(float(rows[column].iloc[0]), color=color, linestyle=dashes, label=f"seats by {criterion}")
+    categories(axes, list(rows["setting"]))
     axes.set_xlabel("developers")
-    figure.legend(loc="outside lower center", ncols=1, fontsize=8)
+    legend_below(figure, columns=3)
     return figure
 
 
 def draw_activity_concurrency(frames: Frames) -> Figure:
-    """Time with 1, 2, ... streams of one developer busy, as a share of the time with any, by source."""
+    """Time with a number of streams of one developer busy, as a share of the time with any, by source."""
     rows = frames["e10_activity.activity_concurrency"]
     sources = list(dict.fromkeys(rows["source"]))
-    figure, axes = one_axes(height_in=HEIGHT_IN)
+    figure, axes = one_axes(HALF_IN, HEIGHT_IN)
     width = 0.8 / len(sources)
     for number, (source, color) in enumerate(zip(sources, (DARK, MIDDLE), strict=False)):
         part = rows[rows["source"] == source]
         at = part["streams"] + (number - (len(sources) - 1) / 2) * width
         axes.bar(at, part["fraction"], width=width, color=color, label=source)
-        for x, fraction in zip(at, part["fraction"], strict=True):
-            axes.annotate(f"{fraction:.3%}", (x, fraction), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=7)
+        for x, share in zip(at, part["fraction"], strict=True):
+            axes.annotate(f"{share:.3%}", (x, share), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=SMALL)
     axes.set_yscale("log")
+    label(axes, "streams of one developer at once", "share of busy time", from_zero=False)
     axes.set_ylim(min(1e-5, rows["fraction"].min() / 2), 3)
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+    shares(axes.yaxis, logarithmic=True)
     axes.set_xticks(sorted(rows["streams"].unique()))
-    axes.set_xlabel("streams of one developer at once")
-    axes.set_ylabel("share of busy time")
     axes.legend()
     return figure
 
@@ -177,18 +165,17 @@ def draw_seats_episodes(frames: Frames) -> Figure:
     """Share of overload episodes that last at most so long, by developers on one server."""
     lengths = frames["e11_seats.seats_episode_lengths"]
     counts = frames["e11_seats.seats_episodes"].set_index("developers")["episodes_per_window"].to_dict()
-    figure, axes = one_axes(height_in=HEIGHT_IN)
+    figure, axes = one_axes(HALF_IN, HEIGHT_IN)
     for (number, part), (color, dashes) in zip(lengths.groupby("developers"), LINES[::2] + LINES[1::2], strict=False):
-        label = f"{number} developers, {counts[number]:.0f} a day"
-        axes.plot(part["length_s"], part["cumulative_fraction"], color=color, linestyle=dashes, label=label)
+        name = f"{number} developers, {counts[number]:.0f} a day"
+        axes.plot(part["length_s"], part["cumulative_fraction"], color=color, linestyle=dashes, label=name)
     axes.set_xscale("log")
     ticks = [0.1, 0.3, 1, 3, 10, 30, 100]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    label(axes, "length of an overload episode (s)", "share of episodes", from_zero=False)
+    shares(axes.yaxis)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("length of an overload episode (s)")
-    axes.set_ylabel("share of episodes")
     axes.legend()
     return figure
 
@@ -196,53 +183,43 @@ def draw_seats_episodes(frames: Frames) -> Figure:
 def draw_seats_routing(frames: Frames) -> Figure:
     """Each routing: stream time in overload against turns that find a cold prefix; both should be small."""
     rows = frames["e11_seats.seats_routing"]
-    figure, axes = one_axes(height_in=HEIGHT_IN)
+    figure, axes = one_axes(WIDE_IN, HEIGHT_IN)
     markers = dict(zip(dict.fromkeys(rows["routing"]), "o^sDvP", strict=False))
-    teams = sorted(rows["developers"].unique())
-    for team, color, size in zip(teams, (MIDDLE, DARK), (5, 7), strict=False):
-        for _, row in rows[rows["developers"] == team].iterrows():
-            x, y = row["cold_fraction"], max(row["experienced_fraction"], FLOOR_SHARE)
-            fill = "none" if color == MIDDLE else color
-            axes.plot([x], [y], markers[row["routing"]], color=color, markersize=size, markerfacecolor=fill)
+    teams = dict(zip(sorted(rows["developers"].unique()), ((MIDDLE, "none", 4), (DARK, DARK, 5.5)), strict=False))
+    for _, row in rows.iterrows():
+        color, fill, size = teams[row["developers"]]
+        y = max(row["experienced_fraction"], FLOOR_SHARE)
+        axes.plot([row["cold_fraction"]], [y], markers[row["routing"]], color=color, markersize=size, markerfacecolor=fill)
     for routing, marker in markers.items():
         axes.plot([], [], marker, color="black", markerfacecolor="none", label=routing)
     servers = rows.drop_duplicates("developers").set_index("developers")["servers"]
-    for team, color in zip(teams, (MIDDLE, DARK), strict=False):
-        axes.plot(
-            [],
-            [],
-            "o",
-            color=color,
-            markerfacecolor="none" if color == MIDDLE else color,
-            label=f"{team} on {servers[team]} servers",
-        )
+    for team, (color, fill, _) in teams.items():
+        axes.plot([], [], "o", color=color, markerfacecolor=fill, label=f"{team} on {servers[team]} servers")
     axes.set_yscale("log")
+    label(axes, "turns that must read their context again", "stream time in overload", from_zero=False)
     axes.set_ylim(FLOOR_SHARE, 1)
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
-    axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlim(-0.03, 1)
-    axes.set_xlabel("turns that must read their context again")
-    axes.set_ylabel("stream time in overload")
-    figure.legend(loc="outside right center", fontsize=8)
+    shares(axes.yaxis, logarithmic=True)
+    shares(axes.xaxis)
+    figure.legend(loc="outside right center")
     return figure
 
 
-def _break_even(axes: Axes, value: float, direction: str) -> None:
-    if direction == "h":
-        axes.axhline(value, color="black", linewidth=0.7, linestyle=":")
-        axes.annotate(
-            f"break-even {value:.1f}", (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
-        )
-    else:
-        axes.axvline(value, color="black", linewidth=0.7, linestyle=":")
-        axes.annotate(
-            f"break-even {value:.1f}", (value, 1), xycoords=("data", "axes fraction"), ha="right", va="bottom", fontsize=8
-        )
+def _break_even(axes: Axes, value: float, *, vertical: bool = False) -> None:
+    level(axes, value, f"break-even {value:.1f}", "vertical" if vertical else "horizontal")
 
 
-def _percent(value: float, _: int) -> str:
-    """A tick of a logarithmic axis, with as many digits as it needs."""
-    return f"{100 * value:g}%"
+def _beside(axes: Axes, x: float, y: float, text: str, *, left: bool = False) -> None:
+    """A bar's value just past its end."""
+    shift, side = (-3, "right") if left else (3, "left")
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
+    axes.annotate(text, (x, y), xytext=(shift, 0), textcoords="offset points", va="center", ha=side, fontsize=SMALL, bbox=box)
+
+
+def _bands(quantiles: list[float]) -> Iterator[tuple[float, float]]:
+    """Pairs of quantiles around the median, the widest first."""
+    for position in range(len(quantiles) // 2):
+        yield quantiles[position], quantiles[-1 - position]
 
 
 FIGURES: dict[str, Callable[[Frames], Figure]] = {
@@ -256,15 +233,3 @@ FIGURES: dict[str, Callable[[Frames], Figure]] = {
     "seats_episodes": draw_seats_episodes,
     "activity_concurrency": draw_activity_concurrency,
 }
-FILES: dict[str, Sequence[str]] = {
-    "seats_overload": ("e11_seats.seats_overload", "e11_seats.seats_models"),
-    "seats_correlation": ("e11_seats.seats_correlation",),
-    "seats_servers": ("e11_seats.seats_servers",),
-    "seats_fan": ("e11_seats.seats_fan",),
-    "seats_assumptions": ("e11_seats.seats_assumptions",),
-    "seats_cost": ("e11_seats.seats_cost",),
-    "seats_routing": ("e11_seats.seats_routing",),
-    "seats_episodes": ("e11_seats.seats_episode_lengths", "e11_seats.seats_episodes"),
-    "activity_concurrency": ("e10_activity.activity_concurrency",),
-}
-"""The tables that each figure reads, for `paper/figures.yaml`."""

@@ -6,9 +6,10 @@ import torch
 import vllm
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
+from spillway.placement.checksum import checksum
 from spillway.placement.pages import bytes_at
-from spillway.placement.placement import PlacedLayer, Placement, checksum
-from spillway.placement.proof import ExpertSample, LayerProof, RankProof, SwitchOver, TensorProof
+from spillway.placement.placement import PlacedLayer, Placement
+from spillway.placement.proof import ExpertSample, FollowingProof, LayerProof, RankProof, SwitchOver, TensorProof
 from spillway.placement.routing import routing_in_force
 from spillway.placement.switch_over import crossing, rows_to_time
 from spillway.placement.timing import draw_picks, seconds
@@ -43,8 +44,21 @@ def find_evidence(placement: Placement) -> RankProof:
         host_copy_bytes_per_s=copy_rate,
         staging_bytes=placement.staging_bytes,
         largest_graph_rows=max(compilation.cudagraph_capture_sizes or [0]),
+        following=_following(placement),
         routing=routing_in_force(),
         seconds=dict(placement.seconds),
+    )
+
+
+def _following(placement: Placement) -> FollowingProof | None:
+    if placement.following is None:
+        return None
+    tensors = [tensor for layer in placement.layers.values() if layer.follows for tensor in layer.tensors.values()]
+    return FollowingProof(
+        setting=placement.following.setting,
+        classes=max(tensor.layout.classes for tensor in tensors),
+        spare_bytes=sum(spares.bytes for spares in placement.spares.values()),
+        copied_bytes=sum(tensor.copied_bytes for tensor in tensors),
     )
 
 

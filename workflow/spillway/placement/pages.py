@@ -20,6 +20,10 @@ class PageError(RuntimeError):
     """The driver refused memory or an address range."""
 
 
+class LostPages(PageError):
+    """A range lost its memory and could not be given it back."""
+
+
 def _call(function: Any, *arguments: Any) -> Any:
     code, *values = function(*arguments)
     if code != driver.CUresult.CUDA_SUCCESS:
@@ -102,13 +106,49 @@ class Pages:
                 runs[-1][1] += unit_bytes
             else:
                 runs.append([offset, offset + unit_bytes])
+        for start, end in runs:
+            self._grant(address + start, end - start)
+        return address
+
+    def remap(self, address: int, unit_bytes: int, old: Sequence[Handle], new: Sequence[Handle]) -> None:
+        """Let the units at `address`, which `old` back, be backed by `new`; nothing may read them meanwhile.
+
+        Raises PageError with `old` mapped again as before when the driver refuses a step, and LostPages when it refuses
+        that, too: the range then has a hole, and no kernel may run.
+        """
+        places = [address + i * unit_bytes for i in range(len(old))]
+        backed: list[Handle | None] = list(old)
+        try:
+            for i, place in enumerate(places):
+                _call(driver.cuMemUnmap, place, unit_bytes)
+                backed[i] = None
+                _call(driver.cuMemMap, place, unit_bytes, 0, new[i], 0)
+                backed[i] = new[i]
+            self._grant(address, len(places) * unit_bytes)
+        except PageError as error:
+            self._restore(places, unit_bytes, backed, old, error)
+            raise
+
+    def _restore(
+        self, places: Sequence[int], unit_bytes: int, backed: Sequence[Handle | None], old: Sequence[Handle], why: PageError
+    ) -> None:
+        try:
+            for place, found, due in zip(places, backed, old, strict=True):
+                if found is due:
+                    continue
+                if found is not None:
+                    _call(driver.cuMemUnmap, place, unit_bytes)
+                _call(driver.cuMemMap, place, unit_bytes, 0, due, 0)
+            self._grant(places[0], len(places) * unit_bytes)
+        except PageError as error:
+            raise LostPages(f"{why}, and what was mapped before could not be mapped again: {error}") from error
+
+    def _grant(self, address: int, size: int) -> None:
         access = driver.CUmemAccessDesc()
         access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = self.device
         access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        for start, end in runs:
-            _call(driver.cuMemSetAccess, address + start, end - start, [access], 1)
-        return address
+        _call(driver.cuMemSetAccess, address, size, [access], 1)
 
     def memory_at(self, address: int) -> Memory:
         """Which memory backs an address, as the driver says; raises PageError for one that this module did not map."""
@@ -171,10 +211,15 @@ class PlacedTensor:
         self.staged: torch.Tensor | None = None
         if staging is not None:
             staging = staging[: layout.host_units]
-            self.staged = self._view(self._map({"gpu": units["gpu"], "host": staging}), like)
+            self.staged_address = self._map({"gpu": units["gpu"], "host": staging})
+            self.staged = self._view(self.staged_address, like)
             self._staging_address = self._line_up(staging)
-        pages.release(units["gpu"])
-        pages.release(units["host"])
+        self._settle(units, staging)
+
+    def _settle(self, units: Mapping[Memory, Sequence[Handle]], staging: Sequence[Handle] | None) -> None:
+        """Nothing will be mapped again, so the handles are given up; the mappings keep the memory."""
+        self._pages.release(units["gpu"])
+        self._pages.release(units["host"])
 
     def _map(self, units: Mapping[Memory, Sequence[Handle]]) -> int:
         places = [(m.offset_bytes, units[m.memory][m.unit]) for m in self.layout.mappings]

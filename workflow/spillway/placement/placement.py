@@ -12,8 +12,11 @@ from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_pa
 from vllm.platforms import current_platform
 from vllm.transformers_utils.repo_utils import get_hf_file_to_dict
 
+from spillway.placement.checksum import checksum
+from spillway.placement.follow import RESIDENCY_VARIABLE, parse_residency
 from spillway.placement.host_memory import require_host_memory
-from spillway.placement.layout import Layout, plan_layout
+from spillway.placement.journal import journal_path
+from spillway.placement.layout import Layout, placed_layout, plan_layout
 from spillway.placement.plan import PlanError, check_model, identify_model, load_plan
 from spillway.placement.proof import DIRECTORY_VARIABLE, RankProof, SwitchOver, proof_path
 from spillway.placement.refusals import Refused, refusals
@@ -26,8 +29,11 @@ WEIGHTS = ("w13_weight", "w2_weight")
 class PlacedLayer:
     """One layer with experts on the host: its placed tensors, and the experts sampled for the proof."""
 
-    def __init__(self, name: str, index: int, module: torch.nn.Module, host: tuple[int, ...], tensors: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, index: int, module: torch.nn.Module, host: tuple[int, ...], tensors: dict[str, Any], follows: bool
+    ) -> None:
         self.name, self.index, self.module, self.host, self.tensors = name, index, module, host, tensors
+        self.follows = follows
         self._staged = {
             key: torch.nn.Parameter(tensor.staged, requires_grad=False)
             for key, tensor in tensors.items()
@@ -36,12 +42,17 @@ class PlacedLayer:
         experts = tensors[WEIGHTS[0]].layout.experts
         self.sampled = sorted({host[0], host[-1], *[e for e in range(experts) if e not in host][:1]})
         self.loaded: dict[tuple[str, int], str] = {}
+        # Of every expert, where experts can change places.
+        self.checksums: dict[tuple[str, int], str] = {}
         # While dummy weights are loaded: whether to show them to the loader once only, and whether it saw them.
         self.fills_once, self.filled = False, False
 
     def note_loaded(self) -> None:
         """Keep checksums of the sampled experts as the loader left them."""
         self.loaded = {(key, e): checksum(t.tensor[e]) for key, t in self.tensors.items() for e in self.sampled}
+        if self.follows:
+            everything = [(key, e) for key, t in self.tensors.items() for e in range(t.layout.experts)]
+            self.checksums = {(key, e): checksum(self.tensors[key].tensor[e]) for key, e in everything}
 
     def restore(self) -> None:
         """Make the layer's parameters the placed tensors again if a step after loading replaced them by copies.
@@ -56,6 +67,8 @@ class PlacedLayer:
                 if checksum(parameter[e]) != self.loaded[key, e]:
                     raise Refused(f"{self.name}.{key}: expert {e} was repacked after loading")
             parameter.data = placed.tensor
+            if self.follows:
+                placed.fill_copies(torch.cuda.current_stream())
 
     @contextmanager
     def reading_staged(self) -> Iterator[None]:
@@ -69,15 +82,6 @@ class PlacedLayer:
             parameters.update(in_place)
 
 
-def checksum(expert: torch.Tensor) -> str:
-    """A position-dependent 64-bit checksum of a contiguous expert's bytes (wrapping integer arithmetic, exact)."""
-    raw = expert.contiguous().flatten().view(torch.uint8)
-    words = raw[: raw.numel() // 8 * 8].view(torch.int64)
-    places = torch.arange(1, 2 * words.numel(), 2, device=words.device)
-    total = (words * places).sum() + raw[words.numel() * 8 :].sum()
-    return f"{total.item() & 0xFFFFFFFFFFFFFFFF:016x}"
-
-
 class Placement:
     """What this rank places; made before its first layer exists."""
 
@@ -87,6 +91,7 @@ class Placement:
         Raises PlanError for a plan that is unsound or another model's, Refused for settings that rule plans out.
         """
         self.plan = load_plan(Path(os.environ[PLAN_VARIABLE]))
+        self.following = parse_residency(os.environ.get(RESIDENCY_VARIABLE), has_plan=True)
         reasons = refusals(config, current_platform.is_cuda())
         if self.plan.parameters and config.model_config.hf_text_config.tie_word_embeddings:
             reasons.append("the output layer shares the embedding, which each step would then read over the link")
@@ -103,7 +108,8 @@ class Placement:
         self.rank, self.ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
         self.proof_folder = Path(os.environ[DIRECTORY_VARIABLE])
         self.proof_folder.mkdir(parents=True, exist_ok=True)
-        proof_path(self.proof_folder, self.rank).unlink(missing_ok=True)
+        for left_over in (proof_path, journal_path):
+            left_over(self.proof_folder, self.rank).unlink(missing_ok=True)
 
         # Only now: these modules need a CUDA build of torch.
         from spillway.placement.pages import Pages
@@ -113,6 +119,8 @@ class Placement:
         self.stage_rows = stage_rows(os.environ.get(STAGE_ROWS_VARIABLE))
         self.staging = None if self.stage_rows == "off" else Staging()
         self.staging_bytes = 0
+        self.spares: dict[str, Any] = {}
+        self.follower: Any = None
         self.layers: dict[str, PlacedLayer] = {}
         self.parameters: dict[str, Any] = {}
         self.backend: str | None = None
@@ -146,19 +154,25 @@ class Placement:
         if not host:
             return None
 
+        from spillway.placement.exchange import ExchangeTensor
         from spillway.placement.pages import PlacedTensor
 
-        tensors = {}
+        follows = self.following is not None and len(host) < self.plan.model.experts
+        tensors: dict[str, Any] = {}
         for key, weight in weights.items():
             units = self._staging_units[key, len(self.layers) % 2] if self.staging is not None else None
             with self.timed("place"):
-                tensors[key] = PlacedTensor(self.pages, self._layout(weight, host), weight, units)
+                if self.following is not None and follows:
+                    copies = bool(self.following.host_copy)
+                    tensors[key] = ExchangeTensor(self.pages, self._layout(weight, host), weight, units, copies)
+                else:
+                    tensors[key] = PlacedTensor(self.pages, self._layout(weight, host), weight, units)
             weight.data = tensors[key].tensor
         # The layer's own first allocation goes back to the driver, so that the next layer's does not come on top of it.
         torch.cuda.empty_cache()
         if self.staging is not None:
             self.staging.layers.append(list(tensors.values()))
-        self.layers[name] = PlacedLayer(name, len(self.layers), layer, host, tensors)
+        self.layers[name] = PlacedLayer(name, len(self.layers), layer, host, tensors, follows)
         return self.layers[name]
 
     def place_parameter(self, name: str, parameter: torch.nn.Parameter) -> None:
@@ -166,7 +180,7 @@ class Placement:
         from spillway.placement.pages import PlacedTensor
 
         whole = parameter.data.unsqueeze(0)
-        layout = self._layout(whole, (0,))
+        layout = plan_layout(1, whole[0].numel() * whole.element_size(), (0,))
         require_host_memory(layout.host_bytes, self.ranks)
         self.parameters[name] = PlacedTensor(self.pages, layout, whole, None)
         parameter.data = self.parameters[name].tensor.squeeze(0)
@@ -189,12 +203,17 @@ class Placement:
             )
 
     def _prepare(self, weights: dict[str, torch.nn.Parameter]) -> None:
-        """Check host memory for the whole plan, and take the staging buffers."""
+        """Check host memory for the whole plan, and take the staging buffers and the spare slots."""
         hosts = [ids for ids in self.plan.layers.values() if ids]
         need = sum(self._layout(weight, host).host_bytes for weight in weights.values() for host in hosts)
+        mixed = [host for host in hosts if len(host) < self.plan.model.experts]
+        if self.following is not None and self.following.host_copy:
+            need += sum(self._layout(weight, host).gpu_bytes for weight in weights.values() for host in mixed)
         require_host_memory(need, self.ranks)
         # No rank may take memory before all ranks have looked.
         get_tp_group().barrier()
+        if self.following is not None:
+            self._take_spares(weights, mixed)
         if self.staging is None:
             return
         for key, weight in weights.items():
@@ -205,10 +224,23 @@ class Placement:
                 self._staging_units[key, parity] = self.pages.allocate("gpu", size, count)
                 self.staging_bytes += size * count
 
+    def _take_spares(self, weights: dict[str, torch.nn.Parameter], mixed: list[tuple[int, ...]]) -> None:
+        from spillway.placement.exchange import Spares
+
+        assert self.following is not None
+        if not mixed:
+            raise Refused(
+                f"{RESIDENCY_VARIABLE} asks to follow traffic, but the plan has no layer with experts in both memories"
+            )
+        # A swap holds its slot over one boundary between steps, or over two where the demoted expert is copied as well.
+        each = self.following.swaps_per_step * (1 if self.following.host_copy else 2)
+        for key, weight in weights.items():
+            self.spares[key] = Spares(self.pages, self._layout(weight, mixed[0]), each)
+
     def _layout(self, tensor: torch.Tensor, host: tuple[int, ...]) -> Layout:
         key = (tensor.shape[0], tensor[0].numel() * tensor.element_size(), host)
         if key not in self._layouts:
-            self._layouts[key] = plan_layout(*key)
+            self._layouts[key] = placed_layout(*key, None if self.following is None else self.following.classes)
         return self._layouts[key]
 
     def seal(self) -> None:
@@ -233,6 +265,16 @@ class Placement:
         """Write the proof, and stage from now on as it says."""
         self.proof, self.switch_over = proof, proof.switch_over
         proof.save(self.proof_folder)
+
+    def before_step(self, rows: int) -> None:
+        """Called by vLLM's worker before each step of `rows` rows where residency follows traffic."""
+        if self.following is None or not self.ready:
+            return
+        if self.follower is None:
+            from spillway.placement.residency import make_follower
+
+            self.follower = make_follower(self)
+        self.follower.before_step(rows)
 
     @property
     def ready(self) -> bool:

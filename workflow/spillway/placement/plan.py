@@ -6,15 +6,21 @@ empty list), so a layer that is missing or misspelt is an error and never a laye
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from spillway.spec.json_text import parse_json
+from spillway.spec.shown import shown
+
 # Keys of config.json that change when tools rewrite the file, although the weights do not.
 _VOLATILE_KEYS = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"}
 _EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts")
+_MOST = 2**31
+"""Largest size that is believed of a configuration."""
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 ExpertId = Annotated[int, Field(ge=0, strict=True)]
@@ -25,7 +31,7 @@ class PlanError(ValueError):
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelIdentity(Frozen):
@@ -61,10 +67,9 @@ class Plan(Frozen):
         for name, ids in self.layers.items():
             outside = [e for e in ids if e >= self.model.experts]
             if outside:
-                raise ValueError(f"layers.{name}: ids {outside} are outside 0..{self.model.experts - 1}")
-            twice = sorted({e for e in ids if ids.count(e) > 1})
-            if twice:
-                raise ValueError(f"layers.{name}: ids {twice} are listed twice")
+                raise ValueError(f"layers.{name}: ids {shown(outside)} are outside 0..{self.model.experts - 1}")
+            if twice := repeated(ids):
+                raise ValueError(f"layers.{name}: ids {shown(twice)} are listed twice")
             if list(ids) != sorted(ids):
                 raise ValueError(f"layers.{name}: ids must be in ascending order")
         if not any(self.layers.values()) and not self.parameters:
@@ -104,25 +109,24 @@ def load_plan(path: Path) -> Plan:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file that names no key twice; raises PlanError naming the file."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise PlanError(f"{path}: keys {twice} occur twice in one object")
-        return dict(pairs)
-
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+        return parse_json(path.read_bytes())
     except FileNotFoundError as error:
         raise PlanError(f"{path}: no such file") from error
-    except json.JSONDecodeError as error:
-        raise PlanError(f"{path}: not JSON: {error}") from error
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+def repeated(ids: Sequence[int]) -> list[int]:
+    """The ids that stand there more than once, sorted."""
+    return sorted(expert for expert, count in Counter(ids).items() if count > 1)
 
 
 def explain(error: ValidationError) -> str:
     """The first few faults of a validation, each with its key."""
-    faults = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+    faults = [f"{'.'.join(map(str, e['loc']))[:200] or 'file'}: {e['msg'][:500]}" for e in error.errors()]
     more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
     return "; ".join(faults[:5]) + more
 
@@ -142,36 +146,51 @@ def identify_model(config: Mapping[str, Any]) -> ModelIdentity:
 
     One expert is three matrices of hidden_size x moe_intermediate_size (gate, up, down), in the type of the checkpoint.
     """
-    text = config.get("text_config", config)
-    experts = next((text[key] for key in _EXPERT_KEYS if key in text), None)
+    text = _text_part(config)
+    experts = next((key for key in _EXPERT_KEYS if key in text), None)
     if experts is None:
         raise PlanError(f"config.json: none of {', '.join(_EXPERT_KEYS)}: not a mixture-of-experts model")
     missing = [key for key in ("hidden_size", "num_experts_per_tok") if key not in text]
-    width = text.get("moe_intermediate_size", text.get("intermediate_size"))
-    if width is None:
+    width = "moe_intermediate_size" if text.get("moe_intermediate_size") is not None else "intermediate_size"
+    if text.get(width) is None:
         missing.append("moe_intermediate_size")
     if missing:
         raise PlanError(f"config.json: no {', '.join(missing)}; the size of an expert is unknown")
     return ModelIdentity(
         config_sha256=config_sha256(config),
-        experts=experts,
-        top_k=text["num_experts_per_tok"],
-        expert_bytes=3 * text["hidden_size"] * width * _weight_bytes(config, text),
+        experts=_whole(text, experts, 1, _MOST),
+        top_k=_whole(text, "num_experts_per_tok", 1, _MOST),
+        expert_bytes=3 * _whole(text, "hidden_size", 1, _MOST) * _whole(text, width, 1, _MOST) * _weight_bytes(config, text),
     )
+
+
+def _text_part(config: Any) -> Mapping[str, Any]:
+    """The part of a configuration that describes the language model; raises PlanError if it is no object."""
+    text = config.get("text_config", config) if isinstance(config, Mapping) else config
+    if not isinstance(text, Mapping):
+        raise PlanError(f"config.json: found {shown(text)}; expected an object with the model's keys")
+    return text
+
+
+def _whole(text: Mapping[str, Any], key: str, at_least: int, at_most: int) -> int:
+    value = text.get(key)
+    if type(value) is not int or not at_least <= value <= at_most:
+        raise PlanError(f"config.json: {key}: found {shown(value)}; expected a whole number from {at_least} to {at_most}")
+    return value
 
 
 def _weight_bytes(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
     quantization = config.get("quantization_config", text.get("quantization_config"))
     if quantization is not None:
-        if quantization.get("quant_method") != "fp8" or not quantization.get("weight_block_size"):
+        known = isinstance(quantization, Mapping) and quantization.get("quant_method") == "fp8"
+        if not known or not quantization.get("weight_block_size"):
             raise PlanError(
-                f"config.json: quantization_config.quant_method is {quantization.get('quant_method')!r}; "
-                "placement knows bf16 and block fp8 experts"
+                f"config.json: quantization_config is {shown(quantization)}; placement knows bf16 and block fp8 experts"
             )
         return 1
     name = text.get("dtype", text.get("torch_dtype", config.get("dtype", config.get("torch_dtype"))))
-    if name not in _DTYPE_BYTES:
-        raise PlanError(f"config.json: dtype is {name!r}; expected one of {', '.join(_DTYPE_BYTES)}")
+    if not isinstance(name, str) or name not in _DTYPE_BYTES:
+        raise PlanError(f"config.json: dtype is {shown(name)}; expected one of {', '.join(_DTYPE_BYTES)}")
     return _DTYPE_BYTES[name]
 
 
@@ -180,20 +199,30 @@ def moe_layers(config: Mapping[str, Any]) -> tuple[str, ...]:
 
     Other families: record counts from a running server, whose file names the layers. Raises PlanError for those.
     """
-    text = config.get("text_config", config)
-    kind, count = text.get("model_type"), text.get("num_hidden_layers")
+    text = _text_part(config)
+    kind = text.get("model_type")
     if kind in ("qwen3_moe", "qwen2_moe"):
-        step, dense = text.get("decoder_sparse_step", 1), set(text.get("mlp_only_layers") or ())
+        dense = text.get("mlp_only_layers") or []
+        if not isinstance(dense, list):
+            raise PlanError(f"config.json: mlp_only_layers: found {shown(dense)}; expected a list of layers")
+        count, step = _layers(text), _whole({"decoder_sparse_step": 1, **text}, "decoder_sparse_step", 1, _MOST)
         chosen = [i for i in range(count) if i not in dense and (i + 1) % step == 0]
     elif kind in ("deepseek_v2", "deepseek_v3"):
-        first, step = text["first_k_dense_replace"], text.get("moe_layer_freq", 1)
-        chosen = [i for i in range(count) if i >= first and i % step == 0]
+        count, step = _layers(text), _whole({"moe_layer_freq": 1, **text}, "moe_layer_freq", 1, _MOST)
+        chosen = list(range(_whole(text, "first_k_dense_replace", 0, _MOST), count))
+        chosen = [i for i in chosen if i % step == 0]
     else:
         raise PlanError(
-            f"config.json: model_type {kind!r}: which layers hold experts is not known here; "
+            f"config.json: model_type {shown(kind)}: which layers hold experts is not known here; "
             "record counts from a running server (SPILLWAY_COUNTS) and build the plan from them"
         )
+    if not chosen:
+        raise PlanError("config.json: its numbers leave no layer with routed experts")
     return tuple(f"model.layers.{i}.mlp.experts" for i in chosen)
+
+
+def _layers(text: Mapping[str, Any]) -> int:
+    return _whole(text, "num_hidden_layers", 1, 10_000)
 
 
 def check_model(plan: Plan, model: ModelIdentity, layers: Sequence[str] | None = None) -> None:
@@ -231,13 +260,13 @@ def import_bare(bare: object, model: ModelIdentity, layers: Sequence[str], sourc
         matches = [name for name in layers if name == key or name.endswith(f".{key}")]
         if len(matches) != 1:
             what = "no layer" if not matches else f"{len(matches)} layers"
-            raise PlanError(f"{source}: key {key!r} fits {what} of this model, such as {layers[0]!r}")
+            raise PlanError(f"{source}: key {shown(key)} fits {what} of this model, such as {layers[0]!r}")
         if matches[0] in found:
-            raise PlanError(f"{source}: key {key!r} names {matches[0]} again")
+            raise PlanError(f"{source}: key {shown(key)} names {matches[0]} again")
         if not isinstance(ids, list) or not ids or not all(type(e) is int for e in ids):
-            raise PlanError(f"{source}: {key}: expected a list of expert ids, found {ids!r}")
-        if len(set(ids)) != len(ids):
-            raise PlanError(f"{source}: {key}: ids {sorted({e for e in ids if ids.count(e) > 1})} are listed twice")
+            raise PlanError(f"{source}: {key}: expected a list of expert ids, found {shown(ids)}")
+        if twice := repeated(ids):
+            raise PlanError(f"{source}: {key}: ids {shown(twice)} are listed twice")
         found[matches[0]] = tuple(sorted(ids))
     try:
         return Plan(

@@ -8,10 +8,15 @@ import os
 
 
 def register() -> None:
-    """Replace vLLM's routed experts where the environment asks for a plan or for counts; may be called again."""
+    """Replace vLLM's routed experts where the environment asks for a plan or for counts; may be called again.
+
+    Where residency is to follow traffic, also stand between the worker's steps.
+    """
+    from spillway.placement.follow import RESIDENCY_VARIABLE, parse_residency
     from spillway.placement.routing import register_strategy
 
     register_strategy()
+    following = parse_residency(os.environ.get(RESIDENCY_VARIABLE), "SPILLWAY_PLAN" in os.environ)
     if "SPILLWAY_PLAN" not in os.environ and "SPILLWAY_COUNTS" not in os.environ:
         return
     from vllm.logger import init_logger
@@ -20,6 +25,11 @@ def register() -> None:
     from spillway.placement.embedding import PlacedEmbedding
     from spillway.placement.routed_experts import PlacedRoutedExperts
 
+    if following is not None:
+        from spillway.placement.boundary import before_each_step
+        from spillway.placement.routed_experts import before_step
+
+        before_each_step("residency", before_step)
     for name, layer in (("RoutedExperts", PlacedRoutedExperts), ("VocabParallelEmbedding", PlacedEmbedding)):
         found = op_registry_oot.get(name)
         if found is None:

@@ -8,12 +8,23 @@ fast it reads the host part. The checker works out from the plan alone what must
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from spillway.placement.layout import plan_layout
+from spillway.placement.follow import parse_residency
+from spillway.placement.journal import (
+    AuditRecord,
+    JournalError,
+    Record,
+    SwapRecord,
+    journal_path,
+    load_journal,
+    residency_after,
+)
+from spillway.placement.layout import placed_layout
 from spillway.placement.plan import Frozen, Plan, PlanError, explain, read_json
 
 DIRECTORY_VARIABLE = "SPILLWAY_PROOF_DIR"
@@ -21,6 +32,10 @@ DIRECTORY_VARIABLE = "SPILLWAY_PROOF_DIR"
 
 def proof_path(folder: Path, rank: int) -> Path:
     return folder / f"rank{rank}.json"
+
+
+AUDIT_EVERY = 64
+"""Swaps between two after which the experts that moved are read back."""
 
 
 class ProofError(RuntimeError):
@@ -66,6 +81,15 @@ class SwitchOver(Frozen):
     measured: bool = Field(description="false: set by SPILLWAY_STAGE_ROWS")
 
 
+class FollowingProof(Frozen):
+    """How residency follows traffic; the journal of the same rank says what moved since."""
+
+    setting: str = Field(description="value of SPILLWAY_RESIDENCY with every default filled in")
+    classes: int = Field(description="experts whose ids agree modulo this can change places")
+    spare_bytes: int = Field(description="GPU memory of the slots through which experts move")
+    copied_bytes: int = Field(description="host memory that holds copies of GPU experts")
+
+
 class RankProof(Frozen):
     """What one rank proves."""
 
@@ -88,6 +112,7 @@ class RankProof(Frozen):
     staging_bytes: int
     switch_over: SwitchOver | None = None
     largest_graph_rows: int = Field(description="steps up to this many rows replay a CUDA graph and read in place")
+    following: FollowingProof | None = Field(default=None, description="null: experts stay where the plan put them")
     routing: str | None = Field(default=None, description="synthetic routing in force, null for the model's own")
     seconds: dict[str, float] = Field(default_factory=dict, description="where the plugin's share of the start went")
 
@@ -98,6 +123,12 @@ class RankProof(Frozen):
     @property
     def gpu_bytes(self) -> int:
         return sum(t.gpu_bytes for layer in self.layers.values() for t in layer.tensors.values())
+
+    @property
+    def most_classes(self) -> int | None:
+        """What the layout of layers whose experts move was chosen for; None where none does."""
+        following = None if self.following is None else parse_residency(self.following.setting, has_plan=True)
+        return None if following is None else following.classes
 
     @property
     def backend_names(self) -> set[str]:
@@ -175,11 +206,12 @@ def _check_rank(plan: Plan, proof: RankProof, ranks: int) -> list[str]:
         faults.append(f"parameters on the host: {sorted(proof.parameters)}, plan: {sorted(plan.parameters)}")
     faults += [f"parameter {name}: no bytes on the host" for name, size in proof.parameters.items() if size <= 0]
     for name in sorted(expected & set(proof.layers)):
-        faults += [f"{name}: {fault}" for fault in _check_layer(plan, name, proof.layers[name], ranks)]
+        found = _check_layer(plan, name, proof.layers[name], ranks, proof.most_classes)
+        faults += [f"{name}: {fault}" for fault in found]
     return faults
 
 
-def _check_layer(plan: Plan, name: str, layer: LayerProof, ranks: int) -> list[str]:
+def _check_layer(plan: Plan, name: str, layer: LayerProof, ranks: int, most_classes: int | None) -> list[str]:
     faults = []
     ids = plan.layers[name]
     if layer.host_experts != ids:
@@ -192,7 +224,7 @@ def _check_layer(plan: Plan, name: str, layer: LayerProof, ranks: int) -> list[s
         if tensor.experts != plan.model.experts:
             faults.append(f"{key}: {tensor.experts} experts, model: {plan.model.experts}")
             continue
-        layout = plan_layout(tensor.experts, tensor.expert_bytes, ids)
+        layout = placed_layout(tensor.experts, tensor.expert_bytes, ids, most_classes)
         for memory, got, due in (
             ("host", tensor.host_bytes, layout.host_bytes),
             ("GPU", tensor.gpu_bytes, layout.gpu_bytes),
@@ -215,3 +247,56 @@ def _check_samples(key: str, layer: LayerProof, ids: Sequence[int]) -> list[str]
         if sample.staged is not None and sample.staged != sample.loaded:
             faults.append(f"{key}: expert {sample.expert} as staged differs from what was loaded")
     return faults
+
+
+@dataclass(frozen=True)
+class Residency:
+    """Where experts lie after the swaps of a following server, and the swaps that brought them there."""
+
+    host: dict[str, set[int]]
+    records: list[Record]
+    """Of rank 0."""
+
+    @property
+    def swaps(self) -> int:
+        return sum(isinstance(record, SwapRecord) and record.outcome == "done" for record in self.records)
+
+
+def require_journals(plan: Plan, proofs: Sequence[RankProof], folder: Path, audit_every: int = AUDIT_EVERY) -> Residency:
+    """What the journals of a server's ranks add to its sound proofs; raises ProofError with every fault found.
+
+    All ranks must have moved the same experts before the same steps, as far as each has come. Every `audit_every` swaps
+    must have been followed by a reading back of what moved.
+    """
+    faults, journals = [], {}
+    for proof in proofs:
+        assert proof.following is not None, "experts of this server do not move"
+        path = journal_path(folder, proof.rank)
+        try:
+            journals[proof.rank] = load_journal(path)
+            residency_after(plan.layers, journals[proof.rank], plan.model.experts, proof.following.classes)
+        except JournalError as error:
+            faults.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            continue
+        moved = [r for r in journals[proof.rank] if isinstance(r, SwapRecord) and r.outcome == "done"]
+        audits = {(r.step, r.layer) for r in journals[proof.rank] if isinstance(r, AuditRecord)}
+        # The server may be between its last swap and reading that back.
+        if len(audits) < (len(moved) - 1) // audit_every:
+            faults.append(f"{path}: {len(moved)} swaps but only {len(audits)} of them read back")
+    if len({proof.following for proof in proofs}) > 1:
+        faults.append("ranks follow with different settings")
+    told = {rank: [_what_moved(r) for r in records if isinstance(r, SwapRecord)] for rank, records in journals.items()}
+    for rank, moves in told.items():
+        for number, (mine, first) in enumerate(zip(moves, told.get(0, []), strict=False), 1):
+            if mine != first:
+                faults.append(f"swap {number}: rank {rank} tells of {mine}, rank 0 of {first}")
+                break
+    if faults:
+        shown = "\n  ".join(faults[:20])
+        raise ProofError(f"{folder}: {len(faults)} faults in the journals of swaps:\n  {shown}")
+    classes = proofs[0].following.classes if proofs[0].following is not None else 1
+    return Residency(residency_after(plan.layers, journals[0], plan.model.experts, classes), journals[0])
+
+
+def _what_moved(record: SwapRecord) -> tuple[int, str, int, int, str]:
+    return record.step, record.layer, record.promoted, record.demoted, record.outcome

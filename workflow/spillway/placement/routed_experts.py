@@ -26,6 +26,12 @@ def placement() -> Placement:
     return _placement
 
 
+def before_step(rows: int) -> None:
+    """Let experts of this process's placement, if it has one, change places before a step of `rows` rows."""
+    if _placement is not None:
+        _placement.before_step(rows)
+
+
 def counter() -> ExpertCounter:
     """This process's counter of picks, made when its first layer is."""
     global _counter
@@ -50,7 +56,7 @@ class PlacedRoutedExperts(RoutedExperts):  # type: ignore[misc]
             self._placed.fills_once = get_current_vllm_config().load_config.load_format == "dummy"
             self._check_around_loading()
         self._count = None
-        if COUNTS_VARIABLE in os.environ:
+        if COUNTS_VARIABLE in os.environ or (self._placement is not None and self._placement.following is not None):
             self._count = counter().add(self.layer_name, self.global_num_experts, self.top_k)
 
     def weight_loader(self, *args: Any, **kwargs: Any) -> bool | None:

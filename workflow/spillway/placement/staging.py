@@ -55,6 +55,12 @@ class Staging:
         # An odd number of layers brings the first one to the buffer of the last, which is free only now.
         self.fetch(self._following(index))
 
+    def forget(self, index: int) -> None:
+        """Copy a layer again before its next use: other experts of it are on the host now."""
+        buffer = self._buffers[index % 2]
+        if buffer.holds == index:
+            buffer.holds = None
+
     def copy_seconds(self, index: int) -> float:
         """Time of one layer's copy with nothing else running; afterwards the buffer holds that layer."""
         torch.cuda.synchronize()

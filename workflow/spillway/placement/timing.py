@@ -20,13 +20,18 @@ def draw_picks(
 
 def seconds(work: Callable[[], object]) -> float:
     """Median time of the work on the current stream, after one call that compiles what must be compiled."""
+    return sorted(times(work, _REPEATS))[_REPEATS // 2]
+
+
+def times(work: Callable[[], object], repeats: int) -> list[float]:
+    """Times of the work on the current stream in seconds, one for each repeat, after one call that is not timed."""
     work()
-    times: list[float] = []
-    for _ in range(_REPEATS):
+    found: list[float] = []
+    for _ in range(repeats):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         work()
         end.record()
         end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return sorted(times)[_REPEATS // 2]
+        found.append(start.elapsed_time(end) / 1e3)
+    return found

@@ -33,7 +33,7 @@ def markdown() -> str:
     for table, columns in sorted(TABLES.items()):
         parts.append(f"\n## {table}\n\n| column | type | meaning |\n|---|---|---|\n")
         for name, column in columns.items():
-            optional = ", may be null" if column.nullable else ""
+            optional = (", may be null" if column.nullable else "") + (", not in every file" if column.optional else "")
             parts.append(f"| `{name}` | {column.type}{optional} | {column.meaning} |\n")
     return "".join(parts)
 

@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spillway.record import tables
+from spillway.record.csv_table import read_csv
+from spillway.spec.json_text import parse_json
+from spillway.spec.shown import shown
 
 METADATA_KEY = b"spillway"
 
@@ -26,7 +29,7 @@ def write(path: Path, table: str, rows: Sequence[Mapping[str, Any]], provenance:
 
     Raises RecordError if a row has an unknown column, lacks a required one, or holds a value of another type.
     """
-    schema = tables.schema(table)
+    schema = tables.schema(table, {column for row in rows for column in row})
     known = set(schema.names)
     for number, row in enumerate(rows):
         if unknown := sorted(set(row) - known):
@@ -40,7 +43,7 @@ def write(path: Path, table: str, rows: Sequence[Mapping[str, Any]], provenance:
     metadata = {METADATA_KEY: json.dumps(provenance, sort_keys=True).encode()}
     content = pa.Table.from_pylist([dict(row) for row in rows], schema=schema.with_metadata(metadata))
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(content, path, compression="zstd")
+    pq.write_table(content, path, compression="zstd", write_page_checksum=True)
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
@@ -58,22 +61,36 @@ def provenance(path: Path) -> dict[str, Any]:
     """What stands in a file's metadata about the run that measured it; raises RecordError if there is nothing."""
     try:
         metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowInvalid) as error:
-        raise RecordError(f"{path}: cannot be read as Parquet: {error}") from None
+    except (OSError, pa.ArrowException, ValueError) as error:  # ValueError: a name in it is no UTF-8
+        raise RecordError(f"{path}: cannot be read as Parquet: {str(error)[:300]}") from None
     if METADATA_KEY not in metadata:
         raise RecordError(f"{path}: carries no provenance; expected a file written by Spillway")
-    found: dict[str, Any] = json.loads(metadata[METADATA_KEY])
+    try:
+        found = parse_json(metadata[METADATA_KEY])
+    except ValueError as error:
+        raise RecordError(f"{path}: its provenance is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"{path}: its provenance is damaged: found {shown(found)}; expected an object")
     return found
 
 
 def read(path: Path) -> pd.DataFrame:
     """The rows of a Parquet or CSV file; raises RecordError if it is absent or damaged."""
     try:
-        return pd.read_csv(path) if path.suffix == ".csv" else pq.read_table(path).to_pandas()
+        return read_csv(path) if path.suffix == ".csv" else pq.read_table(path, page_checksum_verification=True).to_pandas()
     except FileNotFoundError:
         raise RecordError(f"{path}: no such data file") from None
-    except (OSError, pa.ArrowInvalid, pd.errors.ParserError, UnicodeDecodeError) as error:
+    except (OSError, pa.ArrowException, ValueError) as error:  # ValueError: also pandas' and Unicode's
+        raise RecordError(f"{path}: cannot be read: {str(error)[:300]}") from None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file as `write` took them; raises RecordError if it is absent or damaged."""
+    try:
+        found: list[dict[str, Any]] = pq.read_table(path, page_checksum_verification=True).to_pylist()
+    except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from None
+    return found
 
 
 def sha256(path: Path) -> str:

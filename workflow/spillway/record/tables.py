@@ -4,6 +4,7 @@ A column's unit is the end of its name (`_s` seconds, `_bytes`, `_tokens`, `_tok
 is generated from this file.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,20 +17,38 @@ class Column:
     type: pa.DataType
     meaning: str
     nullable: bool = False
+    optional: bool = False
+    """A table has the column only if one of its rows does; then every row must."""
 
 
 TEXT, INTEGER, REAL, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
-# Every measured table starts with these: which run, which start of the server, which cell of the experiment.
+ARM = Column(TEXT, "which of the experiment's ways to serve the model; only where it compares several", optional=True)
+COLD_SHARE = Column(
+    REAL, "picks that the synthetic routing gave the unpopular experts; only where it was in force", optional=True
+)
+
+START = Column(
+    INTEGER,
+    "which launch of a server in the run measured the row, from 0; only in runs that were interrupted and continued, where a "
+    "boot may have several",
+    optional=True,
+)
+
+# Every measured table starts with these: which run, which start of the server, which arm and cell of the experiment.
 KEYS = {
     "run": Column(TEXT, "run id: start time in UTC and a random suffix"),
     "boot": Column(INTEGER, "which start of the server within the run, from 0"),
+    "start": START,
+    "arm": ARM,
     "cell": Column(TEXT, "name of the cell: one workload at one setting"),
 }
 
 BOOTS = {
     "run": KEYS["run"],
     "boot": KEYS["boot"],
+    "start": START,
+    "arm": ARM,
     "startup_s": Column(REAL, "from launch to ready: health, one long prefill, one decode at full batch"),
     "health_s": Column(REAL, "from launch to the first healthy answer"),
     "process_memory_bytes": Column(INTEGER, "memory of the server's processes when ready: proportional set size (PSS)"),
@@ -37,9 +56,43 @@ BOOTS = {
     "kv_cache_tokens": Column(INTEGER, "tokens that the KV cache holds, as the engine's log says", nullable=True),
 }
 
+ARMS = {
+    "run": KEYS["run"],
+    "boot": KEYS["boot"],
+    "arm": Column(TEXT, "which of the experiment's ways to serve the model; `served` where there is one only"),
+    "outcome": Column(TEXT, "served: started, proved and gave every cell; failed: see `message`; the other arms went on"),
+    "message": Column(TEXT, "why it failed: the first lines of what was found; null if served", nullable=True),
+    "model": Column(TEXT, "file in experiments/models/"),
+    "arguments": Column(TEXT, "engine arguments that differ from the host's, as JSON"),
+    "plan_sha256": Column(TEXT, "hash of the plan; null: all experts on the GPUs", nullable=True),
+    "plan_choice": Column(TEXT, "how the plan was made, as JSON; null without one", nullable=True),
+    "host_experts": Column(INTEGER, "routed experts on the host, all layers; null without a plan", nullable=True),
+    "host_bytes": Column(INTEGER, "bytes of experts on the host, all ranks, by the proof; null without one", nullable=True),
+    "gpu_bytes": Column(INTEGER, "bytes of the placed layers' experts on the GPUs, by the proof", nullable=True),
+    "host_read_bytes_per_s": Column(REAL, "slowest rank's kernels reading host pages, by the proof", nullable=True),
+    "host_copy_bytes_per_s": Column(REAL, "slowest rank's copies from the host, by the proof", nullable=True),
+    "staged_from_rows": Column(INTEGER, "steps of at least as many rows are staged; null: never", nullable=True),
+    "backend": Column(TEXT, "kernels of the experts, by the proof; null without one", nullable=True),
+    "routing": Column(TEXT, "synthetic routing in force at the start; null: the model's own", nullable=True),
+    "startup_s": Column(REAL, "from launch to ready; null if it never was", nullable=True),
+}
+
+RESIDENCY = {
+    **KEYS,
+    "t_s": Column(REAL, "cell's clock at the end of the second or so that the row is about"),
+    "reads": Column(INTEGER, "reads of an expert by a decode step in that time, all placed layers"),
+    "host_share_fraction": Column(REAL, "of these, on the host; null where there was none", nullable=True),
+    "swaps": Column(INTEGER, "pairs of experts that changed places in that time"),
+    "failed_swaps": Column(INTEGER, "swaps given up in that time; following stops after one"),
+    "moved_bytes": Column(INTEGER, "bytes that these swaps copied over the link, one rank"),
+    "paused_s": Column(REAL, "time for which mapping their pages held up the engine"),
+}
+
 MEMORY = {
     "run": KEYS["run"],
     "boot": KEYS["boot"],
+    "start": START,
+    "arm": ARM,
     "place": Column(TEXT, "where the bytes lie: checkpoint, host, or gpu and its number"),
     "component": Column(TEXT, "what the bytes are: a kind of weights, the KV cache, the whole process"),
     "predicted_bytes": Column(INTEGER, "what the memory model says; null where it predicts nothing", nullable=True),
@@ -50,6 +103,7 @@ MEMORY = {
 
 CELLS = {
     **KEYS,
+    "cold_share_fraction": COLD_SHARE,
     "kind": Column(TEXT, "kind of the workload, see spec/workload.py"),
     "streams": Column(INTEGER, "streams at once: streams, users or contexts; null for arrivals", nullable=True),
     "prompt_tokens": Column(INTEGER, "length of every prompt, as the workload asks; null if they vary", nullable=True),
@@ -101,6 +155,7 @@ CELLS = {
 
 REQUESTS = {
     **KEYS,
+    "cold_share_fraction": COLD_SHARE,
     "request": Column(INTEGER, "number of the request in the cell, in the order of sending"),
     "stream": Column(INTEGER, "stream that sent it, from 0; null: sent before all streams, or by the clock", nullable=True),
     "streams": Column(INTEGER, "streams that the cell keeps at work at once; null for arrivals", nullable=True),
@@ -403,6 +458,8 @@ ATTEMPTS = {
 CAPACITY = {
     "run": KEYS["run"],
     "boot": KEYS["boot"],
+    "arm": ARM,
+    "cold_share_fraction": COLD_SHARE,
     "situation": Column(TEXT, "name of the cells that are levels of one situation"),
     "streams": Column(INTEGER, "the level: streams at work at once"),
     "requests": Column(INTEGER, "measured requests of the level whose speed is known"),
@@ -418,7 +475,207 @@ CAPACITY = {
     ),
 }
 
+TOPOLOGY = {
+    "run": KEYS["run"],
+    "link": Column(
+        TEXT,
+        "host copy and host read by cores; host to gpu and gpu to host by a copy engine; in place: a kernel reads host memory; "
+        "gpu memory: it reads its own; gpu to gpu",
+    ),
+    "source": Column(TEXT, "where the bytes lie: a NUMA node of the host or a GPU, with its number"),
+    "target": Column(TEXT, "where they go; null for a read", nullable=True),
+    "by": Column(TEXT, "whose cores, copy engine or kernel moves them: a NUMA node or a GPU"),
+    "threads": Column(INTEGER, "threads that share the work; null for a GPU", nullable=True),
+    "at_once": Column(INTEGER, "GPUs that did the same at the same time; the rate is that of one"),
+    "crosses_nodes": Column(FLAG, "the bytes pass between two NUMA nodes; null where a GPU's node is not known", nullable=True),
+    "path": Column(TEXT, "PCIe generation and width under load, or the driver's name for how two GPUs meet", nullable=True),
+    "buffer_bytes": Column(INTEGER, "size of the source"),
+    "cache_bytes": Column(INTEGER, "last-level cache of the cores; null for a GPU or if not told", nullable=True),
+    "repeats": Column(INTEGER, "timed repeats, after one that is not"),
+    "rate_bytes_per_s": Column(REAL, "their median; each byte of the source counts once, copied or read"),
+    "lowest_bytes_per_s": Column(REAL, "slowest repeat"),
+    "highest_bytes_per_s": Column(REAL, "fastest repeat"),
+    "proved": Column(FLAG, "the kernel or the driver confirms that the memory lies where the row says"),
+}
+
+_SYSTEM = Column(TEXT, "name of a way to get answers: the model launched with some arguments, or a remote server")
+_TASK = Column(TEXT, "gsm8k, ifeval or humaneval")
+_MEASURE = Column(TEXT, "what is scored, see quality/answers.py; a task is judged by its first measure")
+_PAIR = {
+    "run": KEYS["run"],
+    "comparison": Column(TEXT, "name of the comparison of two systems"),
+    "a": Column(TEXT, "the system in question"),
+    "b": Column(TEXT, "the reference"),
+    "same": Column(FLAG, "the two are the same in all but chance (A/A): what differs between them is noise"),
+}
+_FLAG_MEANINGS = {
+    "truncated": "ended by its token budget",
+    "empty": "without text",
+    "refused": "refused by the model or a filter",
+    "extraction_failed": "from which nothing could be extracted",
+    "failed": "without a reply after all attempts",
+}
+
+QUALITY = {
+    "quality_systems": {
+        "run": KEYS["run"],
+        "system": _SYSTEM,
+        "model": Column(TEXT, "as the server names it"),
+        "server": Column(TEXT, "launched, or the host of the remote server's address"),
+        "arguments": Column(TEXT, "engine arguments that differ from the host's, as JSON"),
+        "at_once": Column(INTEGER, "requests at once"),
+        "temperature": Column(REAL, "of sampling; 0: none"),
+        "seed": Column(INTEGER, "of the order of questions; also sent to the server"),
+        "startup_s": Column(REAL, "from launch to ready; null for a remote server", nullable=True),
+        "asked": Column(INTEGER, "questions"),
+        "answered": Column(INTEGER, "of them with a reply"),
+        "retries": Column(INTEGER, "attempts after the first, over all questions"),
+        "prompt_tokens": Column(INTEGER, "by the server's usage; null if it did not always say, as is the next", nullable=True),
+        "output_tokens": Column(INTEGER, "by the server's usage", nullable=True),
+        "answering_s": Column(REAL, "sum over requests of the time from sending to the whole reply"),
+        "first_sent_at": Column(TEXT, "wall clock in UTC of the first question"),
+        "last_sent_at": Column(TEXT, "wall clock in UTC of the last question"),
+        "estimated_price": Column(REAL, "at most, said before asking; null without prices", nullable=True),
+        "price": Column(REAL, "by the server's token counts; null without prices or counts", nullable=True),
+        "currency": Column(TEXT, "of the prices; null without prices", nullable=True),
+    },
+    "quality_answers": {
+        "run": KEYS["run"],
+        "system": _SYSTEM,
+        "task": _TASK,
+        "tier": Column(TEXT, "own: written for this project; fast, full: of the public set, see quality/items/"),
+        "item": Column(TEXT, "name of the item in its set"),
+        "known_bad": Column(FLAG, "declared beforehand to have a faulty prompt, test or answer"),
+        "order": Column(INTEGER, "place in the shuffled order of all questions of the servers that were up together"),
+        "sent_at": Column(TEXT, "wall clock in UTC"),
+        "request_sha256": Column(TEXT, "SHA-256 of the request's body"),
+        "max_tokens": Column(INTEGER, "budget of the answer"),
+        "reply": Column(TEXT, "the answer's text, without thinking; the body as it came is in the run's replies.jsonl"),
+        "finish_reason": Column(TEXT, "as the server says", nullable=True),
+        "prompt_tokens": Column(INTEGER, "by the server's usage", nullable=True),
+        "output_tokens": Column(INTEGER, "by the server's usage", nullable=True),
+        "extracted": Column(TEXT, "the number or code that was judged; null for ifeval, or if none was found", nullable=True),
+        "score": Column(REAL, "of the task's first measure, 0 or 1"),
+        "instructions_fraction": Column(REAL, "ifeval: share of the item's instructions that are followed", nullable=True),
+        "strict_score": Column(REAL, "gsm8k, recorded only: strict-match of lm-evaluation-harness", nullable=True),
+        "flexible_score": Column(REAL, "gsm8k, recorded only: flexible-extract of lm-evaluation-harness", nullable=True),
+        "loose_score": Column(REAL, "ifeval, recorded only: followed without first or last line or asterisks", nullable=True),
+        **{name: Column(FLAG, f"an answer {meaning}") for name, meaning in _FLAG_MEANINGS.items()},
+        "retries": Column(INTEGER, "attempts after the first"),
+        "confinement": Column(TEXT, "humaneval: what the program ran in; null if none ran", nullable=True),
+        "message": Column(TEXT, "why a request or a program failed", nullable=True),
+    },
+    "quality_tasks": {
+        "run": KEYS["run"],
+        "system": _SYSTEM,
+        "task": _TASK,
+        "measure": _MEASURE,
+        "items": Column(INTEGER, "answers that are scored: all that were asked for"),
+        "score_fraction": Column(REAL, "mean score"),
+        "low_fraction": Column(REAL, "lower end of its 95 % interval; null if the spread is not known", nullable=True),
+        "high_fraction": Column(REAL, "upper end", nullable=True),
+        "interval": Column(TEXT, "Wilson: of a proportion; clustered: normal, by the standard error over items"),
+        **{f"{name}_fraction": Column(REAL, f"of the answers, {meaning}") for name, meaning in _FLAG_MEANINGS.items()},
+        "retried_fraction": Column(REAL, "of the answers, got by more than one attempt"),
+        "flagged_fraction": Column(REAL, "of the answers, any of these"),
+        "gate_open": Column(FLAG, "no flag is on more than 1 % of the answers; else read the next four beside the score"),
+        "unflagged_items": Column(INTEGER, "answers without a flag"),
+        "unflagged_fraction": Column(REAL, "their mean score; null if there are none", nullable=True),
+        "worst_fraction": Column(REAL, "mean score if all answers with a flag were wrong"),
+        "best_fraction": Column(REAL, "mean score if they were all right"),
+    },
+    "quality_paired": {
+        **_PAIR,
+        "reading": Column(TEXT, "all items; without flagged: items without a flag on either side; without known bad items"),
+        "task": _TASK,
+        "measure": _MEASURE,
+        "items": Column(INTEGER, "pairs of answers"),
+        "a_fraction": Column(REAL, "mean score of a"),
+        "b_fraction": Column(REAL, "mean score of b"),
+        "difference_fraction": Column(REAL, "a less b"),
+        "low_fraction": Column(REAL, "lower end of its 95 % interval; null if the spread is not known", nullable=True),
+        "high_fraction": Column(REAL, "upper end", nullable=True),
+        "interval": Column(TEXT, "Tango: score interval of a paired difference; clustered: by the standard error over items"),
+        "wins": Column(INTEGER, "items on which a scores higher"),
+        "losses": Column(INTEGER, "items on which b scores higher"),
+        "flip_fraction": Column(REAL, "of the items, either; of an A/A comparison the noise"),
+        "flip_high_fraction": Column(REAL, "upper end of its exact 95 % interval"),
+        "text_changed_fraction": Column(REAL, "of the items, answered with another text"),
+        "mcnemar_p": Column(REAL, "exact, as information: no evidence of equality; null for fractions", nullable=True),
+        "margin_fraction": Column(REAL, "a loss that would matter, fixed in the experiment's file"),
+        "noninferior_p": Column(REAL, "one-sided, that a is worse by the margin or more; null without spread", nullable=True),
+        "holm_p": Column(REAL, "the same, adjusted over the tasks; null for measures that judge nothing", nullable=True),
+        "verdict": Column(
+            TEXT,
+            "non-inferior: adjusted p at most 5 %; inferior: the whole interval beyond the margin; inconclusive: neither; "
+            "uninformative: b itself scores no more than the margin; not judged: not the task's first measure",
+        ),
+        "detectable_fraction": Column(
+            REAL, "difference found with 80 % power at this share of flips, or its upper end if there are none", nullable=True
+        ),
+        "flagged_fraction": Column(REAL, "of the pairs, with a flag on either side"),
+        "worst_fraction": Column(REAL, "difference if in every such pair b alone were right"),
+        "best_fraction": Column(REAL, "difference if in every such pair a alone were right"),
+    },
+    "quality_agreement": {
+        **_PAIR,
+        "texts": Column(INTEGER, "texts of quality/items/texts.yaml that both read"),
+        "tokens": Column(INTEGER, "tokens judged: all of the texts but each one's first"),
+        "a_nll_nats": Column(REAL, "mean negative log-likelihood of a token under a"),
+        "b_nll_nats": Column(REAL, "mean negative log-likelihood of a token under b"),
+        "difference_nats": Column(REAL, "b less a, mean over texts: positive where a likes the texts better"),
+        "difference_low_nats": Column(REAL, "lower end of its 95 % interval over texts; null if all are equal", nullable=True),
+        "difference_high_nats": Column(REAL, "upper end", nullable=True),
+        "largest_difference_nats": Column(REAL, "largest difference of one token's log-probability, without sign"),
+        "same_first_fraction": Column(REAL, "of the tokens, with the same most likely next token"),
+        "divergence_nats": Column(REAL, "mean Kullback-Leibler divergence of b from a, a lower bound: quality/agreement.py"),
+        "largest_divergence_nats": Column(REAL, "of one token"),
+        "diverged_texts": Column(INTEGER, "texts after which the two wrote something else"),
+        "first_divergence_tokens": Column(INTEGER, "fewest tokens written alike before that; null if none did", nullable=True),
+        "identical_texts": Column(INTEGER, "texts with every number and every written token bit for bit the same"),
+        "identical": Column(FLAG, "all of them"),
+    },
+    "quality_texts": {
+        **_PAIR,
+        "text": Column(TEXT, "name of the text in quality/items/texts.yaml"),
+        "tokens": Column(INTEGER, "its tokens but the first"),
+        "a_nll_nats": Column(REAL, "mean negative log-likelihood of a token under a"),
+        "b_nll_nats": Column(REAL, "mean negative log-likelihood of a token under b"),
+        "same_first_fraction": Column(REAL, "of its tokens, with the same most likely next token"),
+        "divergence_nats": Column(REAL, "mean over its tokens"),
+        "written_tokens": Column(INTEGER, "tokens that both wrote after it, without sampling"),
+        "diverges_after_tokens": Column(INTEGER, "of them alike before the first other one; null if all are", nullable=True),
+        "identical": Column(FLAG, "every number and every written token bit for bit the same"),
+    },
+    "quality_tokens": {
+        **_PAIR,
+        "text": Column(TEXT, "name of the text"),
+        "position": Column(INTEGER, "of the token in the text, 0 for its second token"),
+        "token": Column(INTEGER, "id of the token that stands there"),
+        "a_logprob": Column(REAL, "its log-probability under a, natural logarithm"),
+        "b_logprob": Column(REAL, "its log-probability under b"),
+        "same_first": Column(FLAG, "both find the same token the most likely"),
+        "divergence_nats": Column(REAL, "Kullback-Leibler divergence of b from a at this place, a lower bound"),
+    },
+    "quality_published": {
+        "task": _TASK,
+        "published_difference_fraction": Column(REAL, "this deployment less the vendor's API, as the article states it"),
+        "published_low_fraction": Column(REAL, "lower end of its interval; null if none is stated", nullable=True),
+        "published_high_fraction": Column(REAL, "upper end", nullable=True),
+        "items": Column(INTEGER, "items; inferred for humaneval, as are wins and losses of all"),
+        "wins": Column(INTEGER, "inferred: items that only the deployment solved"),
+        "losses": Column(INTEGER, "inferred: items that only the vendor's API solved"),
+        "bootstrap_low_fraction": Column(REAL, "lower end of the exact percentile bootstrap from these counts"),
+        "bootstrap_high_fraction": Column(REAL, "upper end"),
+        "reproduced": Column(FLAG, "rounded to three digits, the bootstrap gives the stated interval", nullable=True),
+        "score_low_fraction": Column(REAL, "lower end of Tango's score interval from these counts"),
+        "score_high_fraction": Column(REAL, "upper end"),
+        "mcnemar_p": Column(REAL, "exact, as information"),
+    },
+}
+
 TABLES: dict[str, dict[str, Column]] = {
+    "arms": ARMS,
     "attempts": ATTEMPTS,
     "boots": BOOTS,
     "capacity": CAPACITY,
@@ -428,14 +685,21 @@ TABLES: dict[str, dict[str, Column]] = {
     "server_metrics": SERVER_METRICS,
     "client_metrics": CLIENT_METRICS,
     "gpu_metrics": GPU_METRICS,
+    "residency": RESIDENCY,
     "memory": MEMORY,
+    "topology": TOPOLOGY,
     **ACTIVITY,
     **SEATS,
+    **QUALITY,
 }
 
 
-def schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table; raises KeyError with the known names if there is none of that name."""
+def schema(table: str, found: Collection[str] = ()) -> pa.Schema:
+    """The Arrow schema of a table, with those of its optional columns that are among `found`.
+
+    Raises KeyError with the known names if there is no table of that name.
+    """
     if table not in TABLES:
         raise KeyError(f"no table {table!r}; known: {', '.join(sorted(TABLES))}")
-    return pa.schema([pa.field(name, column.type, column.nullable) for name, column in TABLES[table].items()])
+    columns = {name: column for name, column in TABLES[table].items() if not column.optional or name in found}
+    return pa.schema([pa.field(name, column.type, column.nullable) for name, column in columns.items()])

@@ -1,5 +1,7 @@
 """One question about seats: who, how busy, on what server, at what price; as published, or from one's own logs."""
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +14,7 @@ from spillway.seats.demand import check_q, independent
 from spillway.seats.distributions import student_t_quantile
 from spillway.seats.errors import SeatsError
 from spillway.seats.overload import check_streams, clock_overload, experienced_overload, most_developers
+from spillway.spec.shown import shown
 
 HOURS_OF_A_MONTH = 730.0
 """A server rented day and night: 365.25 x 24 / 12, rounded; the only number of hours that gives the published bill."""
@@ -59,11 +62,17 @@ class Case:
         return most_developers(lambda n: experienced_overload(independent(n, self.q), self.k), level)
 
 
+_SPEED, _TEAM = re.compile(r"agents\.s([0-9]{1,4})_median"), re.compile(r"fleet\.developers_([0-9]{1,6})_servers")
+
+
 def published_values(figures: pd.DataFrame) -> dict[str, str]:
     """Value of each published figure as it was printed, by id; raises SeatsError if it is not such a table."""
     if missing := [name for name in ("id", "value") if name not in figures]:
-        raise SeatsError(f"published figures: found the columns {', '.join(map(str, figures))}; missing {', '.join(missing)}")
-    return {str(row["id"]): str(row["value"]) for _, row in figures.iterrows() if pd.notna(row["value"])}
+        raise SeatsError(
+            f"published figures: found the columns {', '.join(map(str, figures))[:400]}; missing {', '.join(missing)}"
+        )
+    pairs = zip(figures["id"], figures["value"], strict=True)
+    return {str(name): str(value) for name, value in pairs if pd.notna(value)}
 
 
 def published_case(figures: pd.DataFrame, q_draws: NDArray[np.float64] | None, q_draws_from: str | None) -> Case:
@@ -73,9 +82,15 @@ def published_case(figures: pd.DataFrame, q_draws: NDArray[np.float64] | None, q
     def number(name: str) -> float:
         if name not in values:
             raise SeatsError(f"published figures: {name}: found nothing; expected a value")
-        return float(values[name])
+        try:
+            value = float(values[name])
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value > 0):
+            raise SeatsError(f"published figures: {name}: found {shown(values[name])}; expected a number above 0")
+        return value
 
-    speeds = {int(name[8:-7]): number(name) for name in values if name.startswith("agents.s") and name.endswith("_median")}
+    speeds = {int(found[1]): number(name) for name in values if (found := _SPEED.fullmatch(name))}
     return Case(
         name="published",
         q=number("usage.q") / 100,
@@ -83,9 +98,7 @@ def published_case(figures: pd.DataFrame, q_draws: NDArray[np.float64] | None, q
         k=int(number("agents.capacity")),
         prices=Prices(number("cost.server_hour"), number("cost.subscription"), HOURS_OF_A_MONTH),
         currency="EUR",
-        teams=tuple(
-            sorted(int(name.split("_")[1]) for name in values if name.startswith("fleet.") and name.endswith("_servers"))
-        ),
+        teams=tuple(sorted(int(found[1]) for name in values if (found := _TEAM.fullmatch(name)))),
         speed_tok_per_s=speeds,
         q_draws=q_draws,
         q_draws_from=q_draws_from,

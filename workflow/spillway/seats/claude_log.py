@@ -20,7 +20,8 @@ BACKWARD_TOLERANCE_S = 2.0
 
 def recognises(record: dict[str, Any]) -> bool:
     """Whether a record has the shape of a transcript's."""
-    return record.get("type") in KNOWN_TYPES and not isinstance(record.get("payload"), dict)
+    kind = record.get("type")
+    return isinstance(kind, str) and kind in KNOWN_TYPES and not isinstance(record.get("payload"), dict)
 
 
 class ClaudeReader:

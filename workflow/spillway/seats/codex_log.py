@@ -17,7 +17,8 @@ ANSWERED = {"function_call_output", "custom_tool_call_output", "local_shell_call
 
 def recognises(record: dict[str, Any]) -> bool:
     """Whether a record has the shape of a rollout's."""
-    return record.get("type") in KNOWN_TYPES and isinstance(record.get("payload"), dict)
+    kind = record.get("type")
+    return isinstance(kind, str) and kind in KNOWN_TYPES and isinstance(record.get("payload"), dict)
 
 
 class CodexReader:
@@ -39,7 +40,7 @@ class CodexReader:
         time_s = epoch_s(record.get("timestamp"), self._reading.flags)
         if time_s is not None:
             self._reading.saw(time_s)
-        kind = payload.get("type")
+        kind = str(payload.get("type"))
         if record["type"] == "session_meta":
             self._add_session(payload)
         elif record["type"] == "event_msg" and kind == "token_count":
@@ -103,5 +104,5 @@ class CodexReader:
 
 def _is_output(kind: str, payload: dict[str, Any]) -> bool:
     """Whether a record is something that the model wrote."""
-    written = payload.get("type") in WRITTEN or (payload.get("type") == "message" and payload.get("role") == "assistant")
+    written = str(payload.get("type")) in WRITTEN or (payload.get("type") == "message" and payload.get("role") == "assistant")
     return kind == "response_item" and written

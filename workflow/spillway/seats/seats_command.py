@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, ValidationError
 
 from spillway.record.parquet import RecordError, read
 from spillway.seats.activity import activity, as_trace
@@ -26,6 +27,8 @@ from spillway.seats.logs import default_workers, read_logs
 from spillway.seats.seats_report import text_of
 from spillway.seats.trace import read_trace
 from spillway.seats.usage_command import PROFILE
+from spillway.spec.json_text import parse_json
+from spillway.spec.shown import shown
 
 LONGEST_CALL_S = 600.0
 
@@ -46,6 +49,23 @@ def main(argv: list[str]) -> int:
     own_streams = profile["own_streams"] if profile else None
     print(json.dumps(tables, indent=1) if options.json else text_of(case, tables, own_streams))
     return 0
+
+
+class _Day(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    developer: int
+    day: str
+    stream_s: NonNegativeFloat
+    window_s: PositiveFloat
+
+
+class _UsedOfProfile(BaseModel):
+    """What of a profile this command uses."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    q: float
+    days: list[_Day]
+    own_streams: list[NonNegativeFloat] | None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,15 +163,21 @@ def _speeds(text: str) -> dict[int, float]:
 
 def _profile(path: Path) -> dict[str, Any]:
     try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
+        profile = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise SeatsError(f"{path}: no such profile; make one with `spillway usage LOGS --out {path}`") from None
     except (OSError, ValueError) as error:
-        raise SeatsError(f"{path}: cannot be read as JSON: {error}") from None
+        raise SeatsError(f"{path}: cannot be read: {error}") from None
     if not isinstance(profile, dict) or profile.get("what") != PROFILE:
         raise SeatsError(
             f"{path}: found another file than a profile ({PROFILE}); make one with `spillway usage LOGS --out FILE`"
         )
+    try:
+        _UsedOfProfile.model_validate(profile)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise SeatsError(f"{path}: {key}: found {shown(fault['input'])}; expected: {fault['msg']}") from None
     return profile
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spillway.seats.calls import Call, Reading, digest, epoch_s
 from spillway.seats.errors import SeatsError
+from spillway.spec.shown import shown
 
 REQUIRED, OPTIONAL = ("start", "end", "output_tokens"), ("context_tokens", "stream")
 
@@ -24,7 +25,7 @@ def read_table(path: Path, secret: bytes) -> Reading:
             found = rows.fieldnames or []
             if missing := [name for name in REQUIRED if name not in found]:
                 raise SeatsError(
-                    f"{path}: found the columns {', '.join(found) or 'none'}; missing {', '.join(missing)}. "
+                    f"{path}: found the columns {', '.join(found)[:400] or 'none'}; missing {', '.join(missing)}. "
                     f"Expected {', '.join(REQUIRED)}, and if known {', '.join(OPTIONAL)}"
                 )
             for row in rows:
@@ -54,11 +55,12 @@ def _time_s(text: str | None, where: str) -> float:
         time_s = epoch_s(text, Reading().flags)
         if time_s is None:
             raise SeatsError(
-                f"{where}: found {text!r}; expected ISO 8601 with a zone, as 2026-03-02T09:00:00+01:00, or seconds since 1970"
+                f"{where}: found {shown(text)}; expected ISO 8601 with a zone, as 2026-03-02T09:00:00+01:00, or seconds "
+                "since 1970"
             ) from None
         return time_s
     if not math.isfinite(seconds):
-        raise SeatsError(f"{where}: found {text!r}; expected a finite number of seconds since 1970")
+        raise SeatsError(f"{where}: found {shown(text)}; expected a finite number of seconds since 1970")
     return seconds
 
 
@@ -66,7 +68,7 @@ def _count(text: str | None, where: str) -> int:
     try:
         count = int(text or "")
     except ValueError:
-        raise SeatsError(f"{where}: found {text!r}; expected a whole number of tokens") from None
+        raise SeatsError(f"{where}: found {shown(text)}; expected a whole number of tokens") from None
     if count < 0:
-        raise SeatsError(f"{where}: found {count}; expected 0 tokens or more")
+        raise SeatsError(f"{where}: found {shown(count)}; expected 0 tokens or more")
     return count

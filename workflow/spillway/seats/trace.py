@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from spillway.record.columns import read_columns
+from spillway.record.parquet import RecordError
 from spillway.seats.errors import SeatsError
 from spillway.seats.spans import union
 
@@ -27,18 +27,12 @@ def read_trace(path: Path) -> pd.DataFrame:
     naming file, column and row.
     """
     try:
-        table = pq.read_table(path).to_pandas()
-    except FileNotFoundError:
-        raise SeatsError(f"{path}: no such file; expected a Parquet table of requests") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SeatsError(f"{path}: cannot be read as Parquet: {error}") from None
-    if missing := [name for name in REQUIRED if name not in table]:
-        raise SeatsError(f"{path}: found the columns {', '.join(table)}; missing {', '.join(missing)}")
+        table = read_columns(path, "session", REQUIRED[1:], optional=("common_blocks",))
+    except RecordError as error:
+        raise SeatsError(str(error)) from None
     counted = table[table["t"].notna() & table["input_tokens"].notna() & table["output_tokens"].notna()]
     if not (counted["api_time"] > 0).any():
         raise SeatsError(f"{path}: found {len(table)} requests, none with t, tokens and an api_time above 0; expected some")
-    if len(wrong := counted[(counted["api_time"] < 0) | (counted["t"] < 0)]):
-        raise SeatsError(f"{path}: row {wrong.index[0]}: found a negative time; expected t and api_time of 0 s or more")
     frame = pd.DataFrame(
         {
             "session": pd.factorize(counted["session"])[0],

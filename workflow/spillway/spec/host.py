@@ -1,15 +1,13 @@
 """A host: a machine that serves, its engine environment and the arguments that every launch there gets."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from spillway.spec.engine_options import check_arguments, check_variables
 from spillway.spec.read import Strict
 
 Argument = bool | int | float | str
-
-# The launcher sets these itself; an argument file that sets them too would say something else than what runs.
-RESERVED_ARGUMENTS = frozenset({"host", "port", "model", "served-model-name", "max-model-len"})
 
 
 class Gpus(Strict):
@@ -20,10 +18,21 @@ class Gpus(Strict):
     memory_gib: PositiveFloat = Field(description="memory of one GPU that programs can use, in GiB")
 
 
+class Slurm(Strict):
+    """Where a SLURM cluster has machines like this host, and what a measuring job asks for there."""
+
+    partition: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="whose machines are all like this host")
+    cores: PositiveInt = Field(description="of one machine, all of which a job gets: server and client share them")
+    memory_gib: PositiveInt = Field(description="memory that a job asks for, in GiB: all that the machine gives to jobs")
+    minutes: PositiveInt = Field(description="time limit of a job; one experiment is one job")
+
+
 class Engine(Strict):
     """How vLLM is launched on a host."""
 
-    environment: str = Field(description="lock file in envs/ (without .txt), installed into .envs/ under the same name")
+    environment: str = Field(
+        pattern="^engine-[a-z0-9]+$", description="lock file in envs/ (without .txt), installed into .envs/ under the same name"
+    )
     module: str = Field(description="Python module of vLLM's API server, run with -m")
     arguments: dict[str, Argument] = Field(
         default_factory=dict, description="vLLM's long options without the dashes; true means the bare option"
@@ -41,25 +50,38 @@ class Host(Strict):
     title: str = Field(description="how the paper names the machine")
     measured: bool = Field(description="false: described only, nothing is measured on it here")
     gpus: Gpus | None = Field(default=None, description="absent: a host without GPUs")
+    nodes: PositiveInt = Field(
+        default=1,
+        description="machines like this one that serve a model together, each with all `gpus`; vLLM joins them with Ray",
+    )
+    slurm: Slurm | None = Field(default=None, description="where a cluster has this host; absent: it is in none")
     host_memory_gib: PositiveFloat | None = Field(default=None, description="memory of the machine, in GiB; absent: as found")
     engine: Engine
     notes: str = Field(default="", description="free text; not part of the specification's hash")
 
     @model_validator(mode="after")
     def _check(self) -> "Host":
-        for name in self.engine.arguments:
-            if name.startswith("-"):
-                raise ValueError(
-                    f"engine.arguments.{name}: found an option with dashes; expected the name alone: {name.strip('-')}"
-                )
-            if name in RESERVED_ARGUMENTS:
-                raise ValueError(
-                    f"engine.arguments.{name}: found an argument that the launcher sets itself; expected none of: "
-                    f"{', '.join(sorted(RESERVED_ARGUMENTS))}"
-                )
+        check_arguments("engine.arguments", self.engine.arguments)
+        check_variables("engine.variables", self.engine.variables)
         if self.gpus is None and self.engine.arguments.get("tensor-parallel-size", 1) != 1:
             raise ValueError("engine.arguments.tensor-parallel-size: found more than 1; expected 1 on a host without gpus")
+        if self.nodes > 1:
+            self._check_nodes()
         return self
+
+    def _check_nodes(self) -> None:
+        if self.gpus is None:
+            raise ValueError(f"nodes: found {self.nodes}; expected 1 on a host without gpus")
+        tensor, pipeline = (self.engine.arguments.get(f"{kind}-parallel-size", 1) for kind in ("tensor", "pipeline"))
+        ranks = tensor * pipeline if isinstance(tensor, int) and isinstance(pipeline, int) else None
+        gpus = self.nodes * self.gpus.count
+        if ranks != gpus:
+            raise ValueError(
+                f"nodes: found {self.nodes} with {self.gpus.count} GPUs each, and tensor-parallel-size {tensor} times "
+                f"pipeline-parallel-size {pipeline} in engine.arguments; expected the product to be {gpus}"
+            )
+        if self.engine.arguments.get("distributed-executor-backend") != "ray":
+            raise ValueError("engine.arguments.distributed-executor-backend: expected ray where nodes is more than 1")
 
 
 class TinyMoe(Strict):
@@ -80,6 +102,27 @@ class TinyMoe(Strict):
         return self
 
 
+class Shape(Strict):
+    """A published model's shape without its weights: the engine fills them by its load format `dummy`."""
+
+    kind: Literal["shape"]
+    config: dict[str, Any] = Field(description="the model's config.json")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Shape":
+        if not isinstance(self.config.get("vocab_size"), int):
+            raise ValueError(f"config.vocab_size: found {self.config.get('vocab_size')!r}; expected a number of tokens")
+        return self
+
+
+class Converted(Strict):
+    """Trained weights that the set-up takes out of a package and converts: `scripts/setup NAME` makes .envs/NAME/model."""
+
+    kind: Literal["converted"]
+    setup: str = Field(pattern="^[a-z0-9]+$", description="name of the set-up; envs/<name>.txt locks the package")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of model.safetensors, checked before it is served")
+
+
 class Folder(Strict):
     """A model in a local folder, in the layout of the hub."""
 
@@ -94,10 +137,20 @@ class Model(Strict):
     weights: Literal["random", "dummy", "trained"] = Field(
         description="random: made from a seed; dummy: filled by the engine's load format; trained: the real ones"
     )
-    source: Annotated[TinyMoe | Folder, Field(discriminator="kind")]
+    source: Annotated[TinyMoe | Shape | Converted | Folder, Field(discriminator="kind")]
     max_model_len: PositiveInt = Field(description="longest sequence that the server takes, in tokens")
     first_prompt_token: int = Field(ge=0, description="lowest token id that prompts are drawn from")
     last_prompt_token: PositiveInt = Field(description="highest token id that prompts are drawn from")
+    temperature: Annotated[float, Field(ge=0)] = Field(
+        default=0.0,
+        description="of sampling; above 0 each request gets a seed of its own. Greedy decoding of dummy weights repeats two "
+        "tokens for ever, and then so does the routing",
+    )
+    trust_remote_code: bool | None = Field(
+        default=None,
+        description="of a repository that carries Python code: true lets the engine run it, false serves the model by the "
+        "engine's own classes; absent: such a repository is refused",
+    )
     notes: str = Field(default="", description="free text; not part of the specification's hash")
 
     @model_validator(mode="after")
@@ -107,6 +160,7 @@ class Model(Strict):
                 f"last_prompt_token: found {self.last_prompt_token}; expected at least {self.first_prompt_token + 255}: "
                 "prompts need 256 ids or more, or they repeat"
             )
-        if (self.source.kind == "tiny_moe") != (self.weights == "random"):
-            raise ValueError(f"weights: found {self.weights!r}; expected 'random' for tiny_moe and only for it")
+        for kind, weights in (("tiny_moe", "random"), ("shape", "dummy")):
+            if (self.source.kind == kind) != (self.weights == weights):
+                raise ValueError(f"weights: found {self.weights!r}; expected {weights!r} for {kind} and only for it")
         return self

@@ -1,12 +1,15 @@
 """Numbers and figures of the paper: for each, the file, rows, column and statistic that it comes from."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, RootModel, model_validator
 
+from spillway.spec.names import NAME_RULE, is_name
 from spillway.spec.read import Strict, read
+from spillway.spec.recorded import measured_by, why_not
 
 NUMBERS = Path("paper/numbers.yaml")
 FIGURES = Path("paper/figures.yaml")
@@ -26,6 +29,7 @@ class Number(Strict):
         default=None,
         description="<experiment>.<table> of the host in question, or a path in data/ such as published/figures.csv",
     )
+    host: str | None = Field(default=None, description="another host than the one in question, for a comparison beside it")
     where: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
         description="column -> the value that its rows have; @known: any value; @min and @max: the smallest and largest "
@@ -33,15 +37,30 @@ class Number(Strict):
     )
     column: str | None = Field(default=None, description="absent: for the statistic `count`")
     statistic: Statistic | None = Field(default=None, description="only: all rows have the same value, which is printed")
-    by: str | None = Field(default=None, description="column whose every value gets a number of its own")
+    by: str | list[str] | None = Field(
+        default=None,
+        description="column, or several, whose every value gets a number of its own; `arm` is empty in tables without arms",
+    )
+    over_boots: Literal["low", "high"] | None = Field(
+        default=None, description="that end of the 95 % interval over boots of the statistic, instead of the statistic itself"
+    )
+    relative_to: str | None = Field(
+        default=None, description="value of the first `by` column; each number is divided by the one of that group"
+    )
     provenance: str | None = Field(default=None, description="name in the file's metadata, instead of column and statistic")
     ratio: tuple[str, str] | None = Field(default=None, description="two numbers; the first is divided by the second")
+    optional: bool = Field(
+        default=False, description="true: without a row that fulfils `where` there is no number; templates ask `has` before"
+    )
     text: bool = Field(default=False, description="the value is a name, printed as it is")
     unit: str = Field(default="", description="unit that is printed; the column's own unit is converted to it")
     scale: PositiveFloat = Field(
         default=1.0, description="multiplies the value, for units that no column has: 1e-9 for billions"
     )
     decimals: int = Field(default=0, ge=0, le=6, description="digits after the decimal point")
+    only_in: Literal["article"] | None = Field(
+        default=None, description="absent: the paper prints it, and the article may; article: only the article does"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -53,11 +72,13 @@ class Number(Strict):
     @model_validator(mode="after")
     def _check(self) -> "Number":
         if self.ratio is not None:
-            if self.file or self.where or self.column or self.statistic or self.by or self.provenance or self.text:
+            if set(self.model_dump(exclude_defaults=True)) - {"ratio", "unit", "decimals", "only_in"}:
                 raise ValueError("ratio: found beside other sources; expected only unit and decimals with it")
             return self
         if self.file is None:
             raise ValueError("file: found nothing; expected a data file, or `ratio`")
+        if self.host is not None and "/" in self.file:
+            raise ValueError(f"host: found beside the path {self.file!r}; expected it beside <experiment>.<table>")
         if self.provenance is not None:
             if self.where or self.column or self.statistic or self.by:
                 raise ValueError("provenance: found beside column, statistic, where or by; expected it alone with `file`")
@@ -66,9 +87,20 @@ class Number(Strict):
             raise ValueError("statistic: found nothing; expected one, or `provenance`, or `ratio`")
         if (self.column is None) != (self.statistic == "count"):
             raise ValueError("column: expected for every statistic but `count`, and not for that")
-        if self.text and self.statistic != "only":
-            raise ValueError(f"statistic: found {self.statistic!r} of a text; expected `only`")
+        if self.text and self.statistic not in ("only", "distinct"):
+            raise ValueError(
+                f"statistic: found {self.statistic!r} of a text; expected `only`, or `distinct` for all its values"
+            )
+        if self.over_boots and (self.column is None or self.text):
+            raise ValueError("over_boots: found beside a count or a text; expected it with the statistic of a column")
+        if self.relative_to and (not self.by or self.text or self.unit not in ("x", "%")):
+            raise ValueError("relative_to: expected it with `by`, and with `unit: x` or `%`")
         return self
+
+    @property
+    def groups(self) -> list[str]:
+        """The columns of `by`."""
+        return [self.by] if isinstance(self.by, str) else self.by or []
 
 
 class Numbers(RootModel[dict[str, Number]]):
@@ -76,7 +108,16 @@ class Numbers(RootModel[dict[str, Number]]):
 
     @model_validator(mode="after")
     def _check(self) -> "Numbers":
+        seen: dict[str, str] = {}
         for key, number in self.root.items():
+            same = number.model_dump_json(exclude={"decimals", "only_in"})
+            if (first := seen.setdefault(same, key)) != key:
+                decimals = {self.root[first].decimals, number.decimals}
+                raise ValueError(
+                    f"{first} and {key}: found one definition under two keys"
+                    + (f", printed with {min(decimals)} and with {max(decimals)} decimals" if len(decimals) > 1 else "")
+                    + "; expected one key, used in both places"
+                )
             if not KEY.fullmatch(key):
                 raise ValueError(f"{key}: found a key with other characters; expected lower case, digits, dots, underscores")
             for part in number.ratio or ():
@@ -96,9 +137,16 @@ class Figure(Strict):
 class Figures(RootModel[dict[str, Figure]]):
     """paper/figures.yaml: name of a function in spillway.paper.figures -> its tables."""
 
+    @model_validator(mode="after")
+    def _check(self) -> "Figures":
+        for name in self.root:
+            if not is_name(name):
+                raise ValueError(f"{name!r}: found a name with other characters; expected {NAME_RULE}")
+        return self
+
 
 def data_file(file: str, host: str) -> str:
-    """The path below data/ of a `file` of a number or figure."""
+    """The path below data/ of a `file` of a number or figure: `<experiment>.<table>` of a host, or a path already."""
     return file if "/" in file else f"{host}/{file}.parquet"
 
 
@@ -112,8 +160,24 @@ def read_figures(root: Path) -> dict[str, Figure]:
     return read(Figures, root / FIGURES).root
 
 
+def not_run(root: Path, files: Iterable[str], paper_host: str) -> dict[str, str]:
+    """Those of some files below data/ that have no rows to give, since their host does not run the experiment -> why."""
+    made = {file: measured_by(root, file) for file in files}
+    reasons = {origin: why_not(root, origin[1], origin[0], paper_host) for origin in set(made.values()) if origin}
+    found = {file: reasons[origin] for file, origin in made.items() if origin}
+    return {file: reason for file, reason in found.items() if reason is not None}
+
+
+def figures_drawn(root: Path, host: str) -> list[str]:
+    """The figures of the paper whose data the host has or must have, sorted; raises SpecError."""
+    drawn = {name: figure.files for name, figure in read_figures(root).items() if figure.in_paper}
+    absent = not_run(root, {data_file(file, host) for files in drawn.values() for file in files}, host)
+    return sorted(name for name, files in drawn.items() if not any(data_file(file, host) in absent for file in files))
+
+
 def data_files(root: Path, host: str) -> list[str]:
-    """All files below data/ that the paper needs for a host, sorted."""
-    wanted = [number.file for number in read_numbers(root).values() if number.file]
-    wanted += [file for figure in read_figures(root).values() if figure.in_paper for file in figure.files]
-    return sorted({data_file(file, host) for file in wanted})
+    """All files below data/ that the paper and the article need for a host, sorted; raises SpecError."""
+    wanted = {data_file(number.file, number.host or host) for number in read_numbers(root).values() if number.file}
+    figures = read_figures(root)
+    wanted |= {data_file(file, host) for name in figures_drawn(root, host) for file in figures[name].files}
+    return sorted(wanted - set(not_run(root, wanted, host)))

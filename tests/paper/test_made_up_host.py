@@ -1,0 +1,53 @@
+"""The paper's text for GPU hosts, typeset with numbers that are made up, since no data of such a host may be at hand."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project, copy_project
+from tests.paper.made_up import HOST, TITLE, make_up
+
+pytestmark = [pytest.mark.workflow, pytest.mark.latex]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    for needed in ("latexmk", "pdftotext"):
+        if not shutil.which(needed):
+            pytest.skip(f"{needed} is not installed: scripts/setup latex")
+    project = copy_project(tmp_path_factory.mktemp("made_up") / "project")
+    make_up(project)
+    done = project.snakemake("paper.pdf", "--config", f"host={HOST}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_every_section_has_its_measurements_and_says_that_they_are_made_up(built: Project) -> None:
+    text = subprocess.run(["pdftotext", built.root / "paper.pdf", "-"], capture_output=True, text=True, check=True).stdout
+    words = " ".join(text.split())
+    assert TITLE in words
+    for arm in ("uva", "prefetch", "whole layers", "coldest", "placed", "all in VRAM"):
+        assert arm in words
+    for said in (
+        "The same bytes on the host: median TPOT",
+        "wholly in GPU memory and placed",
+        "Same host share, another choice",
+        "The larger model on host",
+        "failed with: No common block size",
+    ):
+        assert said in words
+    assert "No GPU took part" not in words
+    assert "??" not in words
+
+
+def test_nothing_stands_out_of_the_margins(built: Project) -> None:
+    log = (built.root / f"build/{HOST}/paper/paper.log").read_text(encoding="latin-1")
+    assert re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\)", log) == []
+
+
+def test_every_link_has_its_line(built: Project) -> None:
+    tex = Path(built.root / f"build/{HOST}/paper/paper.tex").read_text()
+    assert set(re.findall(r"\\datum\{(number\.[^}]*)\}", tex)) <= set(re.findall(r"\\hypertarget\{(number\.[^}]*)\}", tex))

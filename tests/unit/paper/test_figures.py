@@ -1,0 +1,102 @@
+"""What all figures share: one look, one style for an arm, and text that shows what it says."""
+
+import itertools
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib import font_manager
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from spillway.paper.arm_figures import draw_follow, draw_plan_choice, draw_stock_offload
+from spillway.paper.figures import FIGURES
+from spillway.paper.memory_figure import draw_memory
+from spillway.paper.style import arm_styles, contexts, rc
+from spillway.paper.tables import by_arm
+from spillway.spec.number import read_figures
+
+ROOT = Path(__file__).parents[3]
+ARMS = ["all in VRAM", "placed", "uva, KV blocks of 64", "uva, KV blocks of 128", "prefetch"]
+GOOD = {"phase": "measured", "outcome": "ok", "boot": 0}
+
+
+def requests(cell: str, tokens: int, arms: list[str], **columns: object) -> list[dict[str, object]]:
+    return [GOOD | {"arm": arm, "cell": cell, "asked_output_tokens": tokens, "tpot_s": 0.004, "ttft_s": 0.2, "streams": 1,
+                    "first_output_s": 1.0} | columns for arm in arms]  # fmt: skip
+
+
+def test_every_figure_of_the_list_has_a_function_and_the_other_way_round() -> None:
+    assert set(read_figures(ROOT)) == set(FIGURES)
+
+
+def test_an_arm_looks_the_same_whoever_stands_beside_it() -> None:
+    alone, together = arm_styles(["placed"]), arm_styles(ARMS)
+    assert alone["placed"] == together["placed"]
+    assert arm_styles(["following", "placed"])["placed"] == alone["placed"]
+
+
+def test_arms_of_one_kind_share_a_colour_and_differ_in_their_dashes() -> None:
+    styles = arm_styles(ARMS)
+    small, large = styles["uva, KV blocks of 64"], styles["uva, KV blocks of 128"]
+    assert small["color"] == large["color"]
+    assert small["linestyle"] != large["linestyle"]
+
+
+def test_no_two_arms_look_alike_even_without_colour() -> None:
+    styles = [*arm_styles([*ARMS, "coldest", "random", "whole layers", "following", "one", "another"]).values()]
+    assert len({(style["color"], style["linestyle"]) for style in styles}) == len(styles)
+    for one, other in itertools.combinations(styles, 2):
+        grey = [sum(weight * part for weight, part in zip((0.30, 0.59, 0.11), to_rgb(style["color"]), strict=True))
+                for style in (one, other)]  # fmt: skip
+        assert abs(grey[0] - grey[1]) > 0.02 or one["marker"] != other["marker"] or one["linestyle"] != other["linestyle"]
+
+
+def test_a_table_without_arms_has_one_without_a_name() -> None:
+    assert list(by_arm(pd.DataFrame({"x": [1]}))) == [""]
+    assert list(by_arm(pd.DataFrame({"arm": ["b", "a", "b"]}))) == ["b", "a"]
+
+
+def test_contexts_are_named_in_binary_thousands_where_they_are_such() -> None:
+    axes = Figure().subplots()
+    contexts(axes, [256, 4096, 131072, 260000])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["256", "4K", "128K", "260,000"]
+
+
+@pytest.mark.parametrize("character", "<>|_{}\\\"'`^~")
+def test_the_text_font_lacks_what_it_would_show_as_something_else(character: str) -> None:
+    font = font_manager.get_font(font_manager.findfont(rc()["font.family"][0], fallback_to_default=False))
+    assert ord("A") in font.get_charmap()
+    assert ord(character) not in font.get_charmap()
+
+
+def test_an_arm_that_never_answered_has_a_word_in_the_place_of_its_bar() -> None:
+    rows = requests("decode", 64, ARMS[:3]) + requests("prefill", 2, ARMS[:3])
+    arms = pd.DataFrame({"arm": ARMS[:4]})
+    figure = draw_stock_offload({"e2_stock_offload.requests": pd.DataFrame(rows), "e2_stock_offload.arms": arms})
+    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [["none"], ["none"]]
+    assert [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()] == ["decode", "prefill"]
+
+
+def test_cells_of_one_batch_share_a_panel_of_the_plan_choice() -> None:
+    rows = [row for share in (0.01, 0.3) for row in requests(f"cold_share={share}", 64, ["coldest"], cold_share_fraction=share)]
+    (axes,) = draw_plan_choice({"e14_plan_choice.requests": pd.DataFrame(rows)}).axes
+    assert list(axes.lines[0].get_xdata()) == [0.01, 0.3]
+    assert list(axes.lines[0].get_ydata()) == pytest.approx([4.0, 4.0])
+
+
+def test_following_is_drawn_over_the_first_start_only() -> None:
+    rows = pd.DataFrame(requests("decode", 64, ["following"]) + requests("decode", 64, ["following"], boot=1))
+    residency = pd.DataFrame({"arm": ["following"], "boot": [0], "t_s": [1.0], "host_share_fraction": [0.1]})
+    above, below = draw_follow({"e15_follow.requests": rows, "e15_follow.residency": residency}).axes
+    assert len(above.lines[0].get_xdata()) == len(below.lines[0].get_xdata()) == 1
+
+
+def test_a_place_of_which_nothing_is_predicted_still_has_its_scale() -> None:
+    rows = pd.DataFrame(
+        {"boot": 0, "place": "host", "component": ["whole process"], "predicted_bytes": [None], "measured_bytes": [3 * 2**30]}
+    ).astype({"predicted_bytes": float})
+    with mpl.rc_context(rc()):
+        (axes,) = draw_memory({"e1_memory.memory": rows}).axes
+    assert axes.get_title(loc="left") == "host (GiB)"

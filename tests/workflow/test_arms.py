@@ -1,0 +1,117 @@
+"""Arms: each way to serve is launched, proved and measured in turn, and one that fails is a row, not the end.
+
+The engine is a stand-in that answers as vLLM does and makes up its proof from the plan, so nothing here says that a
+placement works; that is for tests/gpu.
+"""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+
+from spillway.record import parquet
+from tests.conftest import Project
+
+pytestmark = pytest.mark.workflow
+
+HOST = {
+    "title": "a host that is made up",
+    "measured": True,
+    "gpus": {"name": "a GPU that is made up", "count": 1, "memory_gib": 1.0},
+    "host_memory_gib": 8.0,
+    "engine": {
+        "environment": "engine-cpu",
+        "module": "vllm.entrypoints.made_up",
+        "ready_timeout_s": 60.0,
+        "arguments": {"max-num-seqs": 2, "enable-prompt-tokens-details": True},
+    },
+}
+PLAN = {"choose": "coldest_per_layer", "host_share": 0.25}
+ARMS = {
+    "all in VRAM": {},
+    "placed": {"plan": PLAN},
+    "placed at random": {"plan": {"choose": "random", "host_share": 0.25, "seed": 3}},
+    "no proof": {"plan": PLAN, "variables": {"SPILLWAY_TEST_PROOF": "absent"}},
+    "another plan's proof": {"plan": PLAN, "variables": {"SPILLWAY_TEST_PROOF": "bent"}},
+    "dies at once": {"arguments": {"die-after-requests": 0}},
+}
+ON_HOST = {
+    "model": "tiny-qwen3-moe",
+    "boots": 2,
+    "seed": 2,
+    "routing": {"unpopular": 4, "cold_share": 0.25},
+    "arms": ARMS,
+    "cells": [
+        {
+            "workload": {"kind": "prompt_sweep", "prompt_tokens": 64, "output_tokens": 4, "requests": 2},
+            "sweep": {"cold_share": [0.05, 0.25]},
+        }
+    ],
+}
+
+
+@pytest.fixture
+def placed(project: Project) -> Project:
+    project.fake_engine("--tokens-per-second", "2000", program="placed_engine.py")
+    write(project, ON_HOST)
+    return project
+
+
+def write(project: Project, on_host: object) -> None:
+    experiment = {"question": "Which way is fastest?", "measures": "load", "hosts": {"made-up": on_host}}
+    for file, content in {"hosts/made-up": HOST, "e99_arms": experiment}.items():
+        (project.root / "experiments" / f"{file}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def measure(project: Project) -> str:
+    command = ["-m", "spillway.measure", "e99_arms", "--host", "made-up"]
+    done = project.run("python", *command, timeout_s=110)
+    return f"{done.returncode}\n{done.stdout}{done.stderr}"
+
+
+def table(project: Project, name: str) -> pd.DataFrame:
+    return parquet.read(project.root / f"data/made-up/e99_arms.{name}.parquet")
+
+
+def test_arms_are_measured_in_turn_and_failures_are_rows(placed: Project) -> None:
+    said = measure(placed)
+    assert said.startswith("0\n"), said
+    arms = table(placed, "arms")
+    assert list(zip(arms["boot"], arms["arm"], strict=True)) == [(boot, arm) for boot in (0, 1) for arm in ARMS]
+    first = arms[arms["boot"] == 0].set_index("arm")
+    assert first["outcome"].to_dict() == dict.fromkeys(list(ARMS)[:3], "served") | dict.fromkeys(list(ARMS)[3:], "failed")
+    assert "no proof of placement" in first.loc["no proof", "message"]
+    assert "proves plan 000000000000" in first.loc["another plan's proof", "message"]
+    assert "was ended by SIGKILL" in first.loc["dies at once", "message"]
+    assert json.loads(first.loc["dies at once", "arguments"]) == {"die-after-requests": 0}
+    # A quarter of 16 experts in each of 4 layers, on the host by the proof, rounded up to pages and no further.
+    assert first.loc["placed", "host_experts"] == 16
+    assert 16 * 2 * 3 * 128 * 256 <= first.loc["placed", "host_bytes"] <= 8 * (2 << 20)
+    assert pd.isna(first.loc["all in VRAM", "plan_sha256"]) and pd.isna(first.loc["all in VRAM", "host_bytes"])
+    assert first.loc["placed", "plan_sha256"] != first.loc["placed at random", "plan_sha256"]
+    assert set(first["routing"]) == {"synthetic: 4 experts (seed 0) get 0.25 of picks"}
+    # Every arm that served has every cell and boot; the rows say which share of picks was in force.
+    cells = table(placed, "cells")
+    assert set(cells["requests_ok"]) == {2}
+    assert len(cells) == 2 * 3 * 2
+    assert set(zip(cells["cell"], cells["cold_share_fraction"], strict=True)) == {
+        ("cold_share=0.05", 0.05), ("cold_share=0.25", 0.25)
+    }  # fmt: skip
+    requests = table(placed, "requests")
+    assert set(requests["arm"]) == set(list(ARMS)[:3]) and set(requests["cold_share_fraction"]) == {0.05, 0.25}
+    assert set(table(placed, "chunks")["arm"]) == set(list(ARMS)[:3])
+
+
+def test_where_no_arm_serves_nothing_is_published(placed: Project) -> None:
+    write(placed, ON_HOST | {"boots": 1, "arms": {name: ARMS[name] for name in ("no proof", "dies at once")}})
+    said = measure(placed)
+    assert said.startswith("1\n") and "spillway: no arm gave every cell" in said and "Traceback" not in said, said
+    assert not list((placed.root / "data/made-up").glob("*"))
+
+
+def test_a_plan_that_cannot_be_made_ends_before_any_server_starts(placed: Project) -> None:
+    write(placed, ON_HOST | {"arms": {"placed": {"plan": {"file": "plan.json"}}}})
+    said = measure(placed)
+    assert said.startswith("1\n") and "hosts.made-up.arms.placed.plan: " in said and "plan.json: no such file" in said, said
+    assert not list(placed.root.glob("runs/*/*/*/boot*"))

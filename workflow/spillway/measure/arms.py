@@ -1,0 +1,270 @@
+"""One way to serve a model: its folder, its plan, the launch, and the proof that the server is placed as planned."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+
+from spillway.engine.dummymodel import write_shape
+from spillway.engine.errors import ServerError
+from spillway.engine.repository import refuse_foreign_code
+from spillway.engine.server import Launch, Server
+from spillway.engine.tinymodel import write_model
+from spillway.measure.run import MeasureError, Run
+from spillway.placement import choose
+from spillway.placement.counts import load_counts
+from spillway.placement.discovery import write_discovery
+from spillway.placement.follow import RESIDENCY_VARIABLE
+from spillway.placement.plan import Plan, PlanError, check_model, identify_model, load_plan, moe_layers
+from spillway.placement.proof import DIRECTORY_VARIABLE, RankProof, require_proof
+from spillway.placement.routing import ROUTING_VARIABLE, STRATEGY, STRATEGY_VARIABLE, SyntheticRouting
+from spillway.record.parquet import sha256
+from spillway.spec.arm import Arm, PlanChoice, PlanFile, Routing
+from spillway.spec.experiment import OnHost, Resolved
+from spillway.spec.host import Argument, Converted, Host, Model, Shape, TinyMoe
+
+WORKER_EXTENSION = "spillway.placement.worker.PlacementWorker"
+RPC_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """An arm with all that its launch needs, made before any server starts. `name` is empty where there is one only."""
+
+    name: str
+    arm: Arm
+    model_name: str
+    model: Model
+    model_folder: Path
+    plan: Plan | None
+
+    @property
+    def label(self) -> str:
+        return self.name or "served"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """What the rows of an experiment with arms carry beside the others."""
+        return {"arm": self.name} if self.name else {}
+
+
+def ways(run: Run, on: OnHost) -> list[Way]:
+    """Every arm of the experiment, with its model and its plan in place; raises MeasureError for one that cannot be made."""
+    found = []
+    for name, arm in on.served().items():
+        model_name = arm.model or on.model
+        model = run.asked.arm_models.get(name, run.asked.served_model)
+        folder = model_folder(model_name, model, run.root)
+        try:
+            plan = None if arm.plan is None else _plan(run.root, arm.plan, arm.routing, folder)
+        except PlanError as error:
+            raise MeasureError(f"experiments/{run.asked.name}.yaml: {_where(run.asked, name)}.plan: {error}") from None
+        found.append(Way(name, arm, model_name, model, folder, plan))
+    return found
+
+
+def _where(asked: Resolved, arm: str) -> str:
+    return f"hosts.{asked.host_name}" + (f".arms.{arm}" if arm else "")
+
+
+def _plan(root: Path, asked: PlanChoice | PlanFile, routing: Routing | None, folder: Path) -> Plan:
+    """The plan that an arm asks for; raises PlanError."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    model, layers = identify_model(config), moe_layers(config)
+    if isinstance(asked, PlanFile):
+        plan = load_plan(root / asked.file)
+        check_model(plan, model, layers)
+        return plan
+    counts = None
+    if asked.counts is not None:
+        counts = load_counts(root / asked.counts)
+    elif routing is not None:
+        counts = synthetic(routing).counts(model, layers)
+    if asked.choose == "whole_layers":
+        return choose.whole_layers(model, layers, _number(asked.host_share, len(layers)), counts)
+    if asked.choose == "coldest_per_layer":
+        assert counts is not None  # the specification was checked for it
+        return choose.coldest_per_layer(counts, _number(asked.host_share, model.experts))
+    experts = _number(asked.host_share, len(layers) * model.experts)
+    if asked.choose == "random":
+        assert asked.seed is not None
+        return choose.random_experts(model, layers, experts, asked.seed, counts)
+    assert counts is not None
+    return choose.coldest(counts, experts)
+
+
+def _number(share: float, of: int) -> int:
+    """The share in whole things, at least one and never all."""
+    return min(max(1, math.floor(share * of + 0.5)), of - 1)
+
+
+def synthetic(routing: Routing) -> SyntheticRouting:
+    """The engine's side of a routing that an experiment asks for."""
+    return SyntheticRouting(routing.unpopular, routing.cold_share, routing.seed, routing.shift_every_s, routing.sets)
+
+
+def model_folder(name: str, model: Model, root: Path) -> Path:
+    """The model's folder with its config.json; raises MeasureError if it is absent or not the described one."""
+    made = root / "build" / "models" / name
+    match model.source:
+        case TinyMoe() as source:
+            if (found := write_model(made, source.model_dump(exclude={"kind", "sha256"}))) != source.sha256:
+                raise MeasureError(
+                    f"experiments/models/{name}.yaml: source.sha256: found {source.sha256}; as made here: {found}"
+                )
+            return made
+        case Shape() as source:
+            write_shape(made, source.config)
+            return made
+        case Converted() as source:
+            folder = root / ".envs" / source.setup / "model"
+            weights = folder / "model.safetensors"
+            if not weights.is_file():
+                raise MeasureError(f"{weights}: no such file; make the model with: scripts/setup {source.setup}")
+            if (found := sha256(weights)) != source.sha256:
+                raise MeasureError(
+                    f"{weights}: found SHA-256 {found}; expected {source.sha256} of experiments/models/{name}.yaml: "
+                    f"delete {folder.parent} and make it again with: scripts/setup {source.setup}"
+                )
+            return folder
+        case source:
+            folder = Path(os.path.expandvars(source.path)).expanduser()
+            if not (folder / "config.json").is_file():
+                raise MeasureError(f"experiments/models/{name}.yaml: source.path: no config.json in {folder}")
+            refuse_foreign_code(folder, model.trust_remote_code, f"experiments/models/{name}.yaml")
+            return folder
+
+
+def launch(run: Run, on: OnHost, way: Way, folder: Path, overrides: Mapping[str, Argument] = MappingProxyType({})) -> Launch:
+    """The server's command, environment and proofs; `folder` takes its plan and its proof of placement."""
+    engine = run.asked.host.engine
+    python = run.root / ".envs" / engine.environment / "bin" / "python"
+    if not python.exists():
+        raise MeasureError(
+            f"{python}: no such interpreter; make the engine's environment with: scripts/setup {engine.environment}"
+        )
+    given = {**given_arguments(run.asked.host, on, way.arm), **overrides}
+    command = server_command(str(python), engine.module, way.model_name, way.model, way.model_folder, given)
+    workloads = on.workloads().values()
+    longest = max((workload.longest_sequence_tokens for workload in workloads), default=256)
+    return Launch(
+        command=command,
+        environment=engine.variables | _placement_variables(on, way, folder) | way.arm.variables,
+        model=way.model_name,
+        vocabulary=range(way.model.first_prompt_token, way.model.last_prompt_token + 1),
+        full_batch=max((workload.most_streams for workload in workloads), default=1),
+        long_prefill_tokens=min(longest, way.model.max_model_len - 1),
+        progress_timeout_s=engine.answer_timeout_s,
+    )
+
+
+def given_arguments(host: Host, on: OnHost | None, arm: Arm) -> dict[str, Argument | list[str]]:
+    """What host, experiment and arm give a server's command beside what its model asks for; the arm's word is the last."""
+    extension = {"worker-extension-cls": WORKER_EXTENSION} if on is not None and on.cold_shares() else {}
+    return {**extension, **host.engine.arguments, **arm.arguments}
+
+
+def server_command(
+    python: str, module: str, model_name: str, model: Model, folder: Path, given: Mapping[str, Argument | list[str]]
+) -> list[str]:
+    """The command of a server without host and port: what the model asks for, then the arguments that are `given`."""
+    arguments = {
+        "model": str(folder),
+        "served-model-name": model_name,
+        "max-model-len": model.max_model_len,
+        **({"load-format": "dummy"} if model.weights == "dummy" else {}),
+        **({"trust-remote-code": True} if model.trust_remote_code else {}),
+        **given,
+    }
+    command = [python, "-m", module]
+    for option, value in arguments.items():
+        if value is not False:
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            command += [f"--{option}", *map(str, values)]
+    return command
+
+
+def _placement_variables(on: OnHost, way: Way, folder: Path) -> dict[str, str]:
+    """Environment of the plugin; empty where neither a plan nor synthetic routing asks for it."""
+    if way.plan is None and way.arm.routing is None:
+        return {}
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = {"PYTHONPATH": os.pathsep.join(str(path) for path in write_discovery(folder / "plugin"))}
+    if way.arm.routing is not None:
+        variables |= {STRATEGY_VARIABLE: STRATEGY, ROUTING_VARIABLE: synthetic(way.arm.routing).setting}
+    if on.cold_shares():
+        variables["VLLM_SERVER_DEV_MODE"] = "1"  # the server has /collective_rpc only then; it listens on loopback alone
+    if way.plan is not None:
+        way.plan.save(folder / "plan.json")
+        variables |= {"SPILLWAY_PLAN": str(folder / "plan.json"), DIRECTORY_VARIABLE: str(folder / "proof")}
+        if way.arm.residency is not None:
+            variables[RESIDENCY_VARIABLE] = way.arm.residency
+    return variables
+
+
+def proved(run: Run, way: Way, folder: Path) -> list[RankProof]:
+    """The proofs of a ready server's ranks, none without a plan; raises ProofError unless they agree with the plan."""
+    if way.plan is None:
+        return []
+    arguments = run.asked.host.engine.arguments | way.arm.arguments
+    ranks = arguments.get("tensor-parallel-size", 1)
+    assert isinstance(ranks, int)
+    return require_proof(way.plan, folder / "proof", ranks)
+
+
+def set_cold_share(server: Server, share: float) -> None:
+    """Have the running server's synthetic routing give the unpopular experts this share; raises ServerError."""
+    call = {"method": "spillway_set_cold_share", "args": [repr(share)], "timeout": RPC_TIMEOUT_S}
+    try:
+        answer = httpx.post(f"{server.base_url}/collective_rpc", json=call, timeout=RPC_TIMEOUT_S, trust_env=False)
+    except httpx.TransportError as error:
+        server.check_alive()
+        raise ServerError(f"the cold share could not be set to {share:g}: {error!r}") from error
+    found = answer.json().get("results") if answer.status_code == 200 else answer.text[:500]
+    if not found or any(rank != {"cold_share": share} for rank in found):
+        raise ServerError(f"the cold share could not be set to {share:g}: the server answered {answer.status_code}: {found}")
+
+
+def arm_row(run: Run, way: Way, boot: int) -> dict[str, Any]:
+    """A row of the table `arms` for a start that has not succeeded yet."""
+    asked = {name: value for name, value in way.arm.arguments.items()}
+    plan = way.plan
+    row: dict[str, Any] = dict.fromkeys(
+        ("host_bytes", "gpu_bytes", "host_read_bytes_per_s", "host_copy_bytes_per_s", "staged_from_rows", "backend",
+         "startup_s", "message")
+    )  # fmt: skip
+    return row | {
+        "run": run.id,
+        "boot": boot,
+        "arm": way.label,
+        "outcome": "failed",
+        "model": way.model_name,
+        "arguments": json.dumps(asked, sort_keys=True),
+        "plan_sha256": None if plan is None else plan.sha256,
+        "plan_choice": None if plan is None else plan.choice.model_dump_json(),
+        "host_experts": None if plan is None else plan.host_experts,
+        "routing": None if way.arm.routing is None else synthetic(way.arm.routing).label,
+    }
+
+
+def proof_columns(proofs: list[RankProof]) -> dict[str, Any]:
+    """What the proofs add to a row of `arms`; nothing where there is no plan."""
+    if not proofs:
+        return {}
+    copies = [proof.host_copy_bytes_per_s for proof in proofs if proof.host_copy_bytes_per_s is not None]
+    switches = {proof.switch_over.rows for proof in proofs if proof.switch_over is not None}
+    return {
+        "host_bytes": sum(proof.host_bytes for proof in proofs),
+        "gpu_bytes": sum(proof.gpu_bytes for proof in proofs),
+        "host_read_bytes_per_s": min(proof.host_read_bytes_per_s for proof in proofs),
+        "host_copy_bytes_per_s": min(copies, default=None),
+        "staged_from_rows": max((rows for rows in switches if rows is not None), default=None),
+        "backend": ", ".join(sorted(set().union(*(proof.backend_names for proof in proofs)))),
+    }

@@ -1,0 +1,102 @@
+"""The figures of experiments that compare arms: stock offloading, the choice of a plan, residency that follows traffic."""
+
+from collections.abc import Callable
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from spillway.paper.follow_figures import draw_cold_share
+from spillway.paper.format import words
+from spillway.paper.style import SMALL, WIDE_IN, Frames, arm_styles, categories, label, legend_below, panels, shares, times
+from spillway.paper.tables import by_arm, counted
+
+PREFILL_TOKENS = 8
+"""A cell whose answers are no longer measures reading, not writing."""
+HATCHES = {"-": "", "--": "/////", ":": ".....", "-.": "xxxxx"}
+"""For bars, what dashes are for lines: arms of one family share a colour."""
+LATENCIES = (("tpot_s", 1e3, "TPOT (ms)"), ("ttft_s", 1.0, "TTFT (s)"))
+
+
+def draw_stock_offload(frames: Frames) -> Figure:
+    """Median TPOT and TTFT of each cell, a bar for each arm; an arm that failed has its outcome in the bar's place."""
+    return _bars(counted(frames["e2_stock_offload.requests"]), frames["e2_stock_offload.arms"])
+
+
+def draw_all_in_vram(frames: Frames) -> Figure:
+    """The same bars for the model wholly in GPU memory and placed."""
+    return _bars(counted(frames["e9_all_in_vram.requests"]), frames["e9_all_in_vram.arms"])
+
+
+def draw_plan_choice(frames: Frames) -> Figure:
+    """Median TPOT against the share of picks that fall on unpopular experts, by the plan's choice; a panel for each batch."""
+    rows = counted(frames["e14_plan_choice.requests"])
+    rows = rows[rows["tpot_s"].notna()]
+    batches = sorted(rows["streams"].dropna().unique())
+    styles = arm_styles(by_arm(rows))
+    figure, all_axes = panels(len(batches), 2.3, sharey=False)
+    for axes, batch in zip(all_axes, batches, strict=True):
+        for arm, part in by_arm(rows[rows["streams"] == batch]).items():
+            medians = part.groupby("cold_share_fraction")["tpot_s"].median() * 1e3
+            axes.plot(medians, label=arm, **styles[arm])
+        axes.set_title(f"{batch:.0f} at once")
+        label(axes, "picks on unpopular experts", "")
+        shares(axes.xaxis)
+    all_axes[0].set_ylabel("TPOT (ms)")
+    legend_below(figure, columns=4 if len(batches) > 1 else 2)
+    return figure
+
+
+def draw_follow(frames: Frames) -> Figure:
+    """TPOT over time while hot experts change and while they do not; the share of reads on the host where it follows."""
+    rows, residency = counted(frames["e15_follow.requests"]), frames["e15_follow.residency"]
+    first = rows[rows["tpot_s"].notna() & (rows["boot"] == rows["boot"].min())].sort_values("first_output_s")
+    styles = arm_styles(by_arm(rows))
+    figure, (above, below) = panels(1, 3.4, 2, sharex=True, height_ratios=(3, 2))
+    figure.set_figwidth(WIDE_IN)
+    for arm, part in by_arm(first).items():
+        above.plot(part["first_output_s"], part["tpot_s"] * 1e3, label=arm, **(styles[arm] | {"marker": ""}))
+    label(above, "", "TPOT (ms)")
+    draw_cold_share(below, residency, styles)
+    below.set_xlabel("time (s)")
+    legend_below(figure, columns=5)
+    return figure
+
+
+def _bars(requests: pd.DataFrame, arms: pd.DataFrame) -> Figure:
+    """TPOT of the cells that write a text beside TTFT of those that write a token or two; rows of equal height."""
+    names = list(dict.fromkeys(arms["arm"]))
+    styles = arm_styles(names)
+    written = requests.groupby("cell", sort=False)["asked_output_tokens"].max()
+    cells = [list(written.index[written > PREFILL_TOKENS]), list(written.index[written <= PREFILL_TOKENS])]
+    figure, pair = panels(2, 0.8 + 0.09 * max(map(len, cells)) * (len(names) + 1))
+    for axes, of_panel, (column, factor, name) in zip(pair, cells, LATENCIES, strict=True):
+        medians = requests.groupby(["arm", "cell"])[column].median() * factor
+        for position, arm in enumerate(names):
+            at = [y + (position - (len(names) - 1) / 2) * 0.8 / len(names) for y in range(len(of_panel))]
+            values = [medians.get((arm, cell), float("nan")) for cell in of_panel]
+            hatch = HATCHES[styles[arm]["linestyle"]]
+            look = {"color": styles[arm]["color"], "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
+            axes.barh(at, values, height=0.8 / len(names), label=arm, **look)
+            _mark_absent(axes, at, values)
+        categories(axes, [words(cell) for cell in of_panel])
+        axes.set_xscale("log")
+        times(axes.xaxis)
+        axes.set_xlabel(name)
+    legend_below(figure, columns=3)
+    return figure
+
+
+def _mark_absent(axes: Axes, at: list[float], values: list[float]) -> None:
+    for y, value in zip(at, values, strict=True):
+        if pd.isna(value):
+            axes.annotate("none", (0, y), xytext=(2, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+                          va="center", fontsize=SMALL - 1)  # fmt: skip
+
+
+FIGURES: dict[str, Callable[[Frames], Figure]] = {
+    "stock_offload": draw_stock_offload,
+    "all_in_vram": draw_all_in_vram,
+    "plan_choice": draw_plan_choice,
+    "follow": draw_follow,
+}

@@ -1,0 +1,175 @@
+"""What a template may call: numbers by key, in one language and one markup, and nothing else."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from spillway.paper.content import Content, Value
+from spillway.paper.format import with_unit, words
+from spillway.paper.markup import Marked, Markup
+from spillway.spec.number import NUMBERS
+
+Output = Literal["paper", "article"]
+
+
+class RenderError(Exception):
+    """The template and the numbers do not agree; the message names the key and the file."""
+
+
+class Numbers:
+    """The numbers of one output. Remembers each use, so that undefined and unused numbers are found."""
+
+    def __init__(self, content: Content, markup: Markup, language: str, output: Output) -> None:
+        self.content, self.markup, self.language, self.output = content, markup, language, output
+        self.used: set[str] = set()
+
+    def calls(self) -> dict[str, Callable[..., Any]]:
+        """Name in a template -> what it calls."""
+        return {
+            "n": self.n, "u": self.u, "raw": self.raw, "has": self.has, "groups": self.groups, "parts": self.parts,
+            "measured": self.measured, "why_not": self.why_not, "files": self.files, "ledger": self.ledger, "words": words,
+        }  # fmt: skip
+
+    def n(self, key: str, *parts: str) -> Marked:
+        """The number alone, as a link to where it comes from; `parts` are the values of its `by` columns."""
+        value = self._find(key, parts)
+        return self.markup.linked(value.anchor, value.texts[self.language])
+
+    def u(self, key: str, *parts: str) -> Marked:
+        """The number with its unit, as a link."""
+        value = self._find(key, parts)
+        return self.markup.linked(value.anchor, self._with_unit(value))
+
+    def raw(self, key: str, *parts: str) -> float | str:
+        """The bare value of a number, for conditions in the template."""
+        return self._find(key, parts).value
+
+    def has(self, key: str, *parts: str) -> bool:
+        """Whether a number has such a group: not every arm finishes every cell."""
+        return any(value.parts == parts for value in self._known(key))
+
+    def groups(self, key: str) -> list[str]:
+        """The values of the `by` column of a number, in order."""
+        return self.parts(key, 0)
+
+    def parts(self, key: str, position: int, *before: str) -> list[str]:
+        """The distinct values of one of several `by` columns, in order, among groups whose first ones are `before`."""
+        values = [value.parts for value in self._known(key)]
+        if any(position >= len(parts) for parts in values):
+            raise RenderError(f"number {key!r} has {len(values[0])} `by` columns; expected more than {position}")
+        return list(dict.fromkeys(parts[position] for parts in values if parts[: len(before)] == before))
+
+    def measured(self, experiment: str, host: str = "") -> bool:
+        """Whether the host in question, or the one named, has data of an experiment."""
+        return self._reason(experiment, host) is None
+
+    def why_not(self, experiment: str, host: str = "") -> str:
+        """Why a host has no data of an experiment; raises RenderError if it has."""
+        reason = self._reason(experiment, host)
+        if reason is None:
+            raise RenderError(
+                f"why_not({experiment!r}): it is measured on host {host or self.content.host}; guard it with measured"
+            )
+        return reason
+
+    def files(self) -> list[dict[str, str]]:
+        """Every data file that numbers of this output come from, for the provenance appendix."""
+        files = {value.file: value for value in self._of_output()}
+        return [{"name": file, "sha256": value.sha256[:16], "run": value.run} for file, value in sorted(files.items())]
+
+    def ledger(self, file: str) -> list[dict[str, str]]:
+        """Every number of this output from a file, for the provenance appendix; does not count as a use.
+
+        `head` is the key where a number with several groups begins, and empty on its other lines.
+        """
+        lines, before = [], ""
+        for value in (value for value in self._of_output() if value.file == file):
+            lines.append(
+                {
+                    "anchor": Marked(value.anchor),
+                    "head": value.key if value.parts and value.key != before else "",
+                    "key": value.key,
+                    "group": value.group if value.parts else "",
+                    "text": self._with_unit(value),
+                    "where": (_without_group(value) or "all rows") if value.rows else "",
+                    "what": value.what,
+                    "rows": str(value.rows) if value.rows else "",
+                }
+            )
+            before = value.key
+        return lines
+
+    def unused(self) -> list[str]:
+        """Numbers that this output must print, and that neither it nor a ratio in it uses."""
+        parts = {part for key in self.used for part in self.content.ratios.get(key, ())}
+        asked = {  # an optional number without a row has nothing to print
+            key
+            for key, values in self.content.numbers.items()
+            if values and self.content.only_in.get(key, "paper") == self.output
+        }
+        return sorted(asked - self.used - parts)
+
+    def refuse_unused(self, where: object) -> None:
+        """Raise RenderError if `unused` finds any; `where` names the template."""
+        if unused := self.unused():
+            raise RenderError(
+                f"{NUMBERS}: defined and never used in {where}: {', '.join(unused)}; use or delete them"
+                + ("" if self.output == "article" else ", or mark them `only_in: article` if the article alone prints them")
+            )
+
+    def _of_output(self) -> Iterable[Value]:
+        """The article may print all numbers; the paper, all but those of the article alone."""
+        for key, group in self.content.numbers.items():
+            if self.output == "article" or key not in self.content.only_in:
+                yield from group
+
+    def _with_unit(self, value: Value) -> str:
+        return with_unit(value.texts[self.language], value.unit, self.language)
+
+    def _known(self, key: str) -> list[Value]:
+        if key in self.content.left_out:
+            host, experiment = self.content.left_out[key]
+            named = f", host={host!r}" if host != self.content.host else ""
+            raise RenderError(
+                f"number {key!r}: experiment {experiment} is not run on host {host}, so it has no value; "
+                f"guard it with measured({experiment!r}{named})"
+            )
+        if key not in self.content.numbers:
+            close = difflib.get_close_matches(key, self.content.numbers, n=3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise RenderError(f"undefined number {key!r}: not in {NUMBERS}{hint}")
+        if self.content.only_in.get(key, self.output) != self.output:
+            raise RenderError(
+                f"number {key!r}: {NUMBERS} says only_in: {self.content.only_in[key]}; delete that to print it here"
+            )
+        self.used.add(key)
+        return self.content.numbers[key]
+
+    def _find(self, key: str, parts: tuple[str, ...]) -> Value:
+        values = self._known(key)
+        for value in values:
+            if value.parts == parts:
+                return value
+        there = ", ".join(value.group or "(none)" for value in values)
+        raise RenderError(f"number {key!r} has no group {' | '.join(parts)!r}; it has: {there}")
+
+    def _reason(self, experiment: str, host: str) -> str | None:
+        hosts = self.content.experiments
+        if (there := hosts.get(host or self.content.host)) is None:
+            raise RenderError(
+                f"measured({experiment!r}, host={host!r}): no number names that host; there are: {', '.join(hosts)}"
+            )
+        if experiment not in there:
+            close = difflib.get_close_matches(experiment, there, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(there)}"
+            raise RenderError(
+                f"measured({experiment!r}): no such experiment of host {host or self.content.host} in experiments/{hint}"
+            )
+        return there[experiment]
+
+
+def _without_group(value: Value) -> str:
+    """The conditions on a number's rows without those on its `by` columns, which come last."""
+    last = ", ".join(rf"\w+ = {re.escape(part)}" for part in value.parts)
+    return re.sub(rf"(?:^|, ){last}$", "", value.where) if value.parts else value.where

@@ -1,0 +1,20 @@
+"""What the harness may ask of a running server's workers, through vLLM's `/collective_rpc` (development mode, loopback).
+
+Named in `--worker-extension-cls`; vLLM calls the methods in every rank's worker process, between two steps.
+"""
+
+
+class PlacementWorker:
+    """Methods that vLLM adds to its own worker class. Arguments arrive as text."""
+
+    def spillway_set_cold_share(self, share: str) -> dict[str, float]:
+        """Give the synthetic routing's unpopular experts another share of the picks; graphs already captured follow."""
+        from vllm.model_executor.layers.fused_moe.router.routing_simulator_router import RoutingSimulator
+
+        from spillway.placement.routing import STRATEGY
+
+        strategy = RoutingSimulator._routing_strategies.get(STRATEGY)
+        if strategy is None:
+            raise RuntimeError("no synthetic routing is in force in this server, so there is no cold share to set")
+        strategy.set_share(float(share))
+        return {"cold_share": float(share)}

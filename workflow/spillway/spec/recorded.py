@@ -1,0 +1,36 @@
+"""Which experiment stands behind a data file, and why a host has no data of an experiment.
+
+An experiment that the host in question does not run (`not_run`) has no data, and the paper says why. One that it does run
+must have all of its files: an absent file is an error of whoever reads it. Other hosts appear beside the one in question;
+of them nothing is asked, so an experiment without any file there is not recorded, which is no error either.
+"""
+
+from pathlib import Path, PurePosixPath
+
+from spillway.spec.experiment import EXPERIMENTS, Experiment, NotRun, names
+from spillway.spec.read import SpecError, read
+
+DATA = Path("data")
+
+
+def measured_by(root: Path, file: str) -> tuple[str, str] | None:
+    """(host, experiment) of a path below data/; None for a file that no experiment makes, such as published/figures.csv."""
+    path = PurePosixPath(file)
+    host = path.parent.name
+    return (host, path.name.split(".")[0]) if path.suffix == ".parquet" and host in names(root, "hosts") else None
+
+
+def why_not(root: Path, experiment: str, host: str, paper_host: str) -> str | None:
+    """Why `host` has no data of an experiment, in words that the paper can print; None if it has, or must have.
+
+    Raises SpecError if the experiment does not exist or says nothing about the host.
+    """
+    path = root / EXPERIMENTS / f"{experiment}.yaml"
+    asked = read(Experiment, path).hosts.get(host)
+    if asked is None:
+        raise SpecError(f"{path}: hosts.{host}: found nothing; expected what to do on that host, or `not_run` with the reason")
+    if isinstance(asked, NotRun):
+        return asked.not_run
+    if host != paper_host and not any((root / DATA / host).glob(f"{experiment}.*.parquet")):
+        return f"not recorded on host {host} yet"
+    return None
