@@ -45,4 +45,4 @@ def test_from_a_real_server_to_the_pdf(project: Project) -> None:
     longest = measured[measured.prompt_tokens == 192].tpot_s.median() * 1000
     assert numbers["tpot.longest"][0]["value"] == pytest.approx(longest)
     text = subprocess.run(["pdftotext", project.root / "paper.pdf", "-"], capture_output=True, text=True, check=True).stdout
-    assert numbers["tpot.longest"][0]["text"] in text
+    assert numbers["tpot.longest"][0]["texts"]["en"] in text
