@@ -85,6 +85,16 @@ class RoutedExperts(torch.nn.Module):
         raise AssertionError
 
 
+def load_alike(ours, plain):
+    """Load the same random weights into layers of both kinds, through each one's own loader."""
+    for a, b in zip(ours, plain, strict=True):
+        for name in ("w13_weight", "w2_weight"):
+            for e in range(EXPERTS):
+                weight = torch.randn(getattr(b, name).shape[1:]).bfloat16() / 20
+                for layer in (a, b):
+                    layer.weight_loader(getattr(layer, name), weight, name, "w1", e)
+
+
 class Worker:
     """Runs a step of the test's own."""
 

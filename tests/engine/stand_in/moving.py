@@ -46,12 +46,7 @@ worker = install.Worker()
 torch.manual_seed(0)
 ours = [PlacedRoutedExperts(name) for name in layers]
 plain = [install.RoutedExperts(name) for name in layers]
-for a, b in zip(ours, plain, strict=True):
-    for name in ("w13_weight", "w2_weight"):
-        for e in range(install.EXPERTS):
-            weight = torch.randn(getattr(b, name).shape[1:]).bfloat16() / 20
-            for layer in (a, b):
-                layer.weight_loader(getattr(layer, name), weight, name, "w1", e)
+install.load_alike(ours, plain)
 for layer in ours:
     layer.quant_method.process_weights_after_loading(layer)
 

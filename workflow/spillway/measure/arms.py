@@ -234,7 +234,6 @@ def set_cold_share(server: Server, share: float) -> None:
 
 def arm_row(run: Run, way: Way, boot: int) -> dict[str, Any]:
     """A row of the table `arms` for a start that has not succeeded yet."""
-    asked = {name: value for name, value in way.arm.arguments.items()}
     plan = way.plan
     row: dict[str, Any] = dict.fromkeys(
         ("host_bytes", "gpu_bytes", "host_read_bytes_per_s", "host_copy_bytes_per_s", "staged_from_rows", "backend",
@@ -246,7 +245,7 @@ def arm_row(run: Run, way: Way, boot: int) -> dict[str, Any]:
         "arm": way.label,
         "outcome": "failed",
         "model": way.model_name,
-        "arguments": json.dumps(asked, sort_keys=True),
+        "arguments": json.dumps(way.arm.arguments, sort_keys=True),
         "plan_sha256": None if plan is None else plan.sha256,
         "plan_choice": None if plan is None else plan.choice.model_dump_json(),
         "host_experts": None if plan is None else plan.host_experts,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from spillway.measure.arms import given_arguments, server_command
 from spillway.spec.arm import Arm
-from spillway.spec.experiment import EXPERIMENTS, Calculated, NotRun, OnHost, Resolved, launched, resolve
+from spillway.spec.experiment import EXPERIMENTS, Calculated, NotRun, OnHost, Resolved, UnnamedHost, launched, resolve
 from spillway.spec.host import Converted, Folder, Host, Model
-from spillway.spec.read import SpecError, read
+from spillway.spec.read import read
 from spillway.spec.topology import LinkRates
 
 RAY_PORT = 6379
@@ -32,9 +32,7 @@ def commands(root: Path, name: str, host_name: str, model_name: str | None) -> s
     on: OnHost | None = None
     try:
         asked = resolve(root, name, host_name)
-    except SpecError as error:
-        if f"hosts.{host_name}: found nothing" not in str(error):
-            raise
+    except UnnamedHost:
         asked = NotRun(not_run="the experiment says nothing of this host")
     if isinstance(asked, NotRun):
         lines.append(f"# not run there: {asked.not_run}")

@@ -220,6 +220,10 @@ class Experiment(Strict):
         return self
 
 
+class UnnamedHost(SpecError):
+    """An experiment says nothing of a host, and nothing of hosts that it does not name."""
+
+
 _NOT_ASKED = {"question", "hosts", "other_hosts"}
 """Keys of an experiment that do not decide what one host measures."""
 
@@ -282,7 +286,7 @@ def resolve(root: Path, name: str, host_name: str) -> Resolved | NotRun:
     host = read(Host, root / EXPERIMENTS / "hosts" / f"{host_name}.yaml")
     on = experiment.hosts.get(host_name, experiment.other_hosts)
     if on is None:
-        raise SpecError(
+        raise UnnamedHost(
             f"{path}: hosts.{host_name}: found nothing; expected what to do on that host, or `not_run` with the reason"
         )
     if isinstance(on, NotRun):
