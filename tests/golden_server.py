@@ -131,7 +131,7 @@ class GoldenServer:
         self.records: list[Record] = []
         self.bodies: list[dict[str, Any]] = []  # of completion requests, in the order of `records`
         self.cache = PrefixCache(self.settings.kv_cache_tokens // self.settings.block_size, self.settings.block_size)
-        self.running = self.waiting = self.open_requests = self.kv_tokens = 0
+        self.running = self.waiting = self.open_requests = self.kv_tokens = self.calls = 0
         self.prompt_tokens = self.output_tokens = self.queries = self.hits = self.finished = 0
         self.connections = itertools.count()
         self.slots = asyncio.Semaphore(self.settings.slots)
@@ -197,7 +197,11 @@ class GoldenServer:
                 self.cache.cached.clear()
                 await _answer(writer, 200, b"")
             case "POST", "/collective_rpc":  # as one worker that does what it is asked
-                await _answer_json(writer, 200, {"results": [{"cold_share": float(json.loads(body)["args"][0])}]})
+                call = json.loads(body)
+                self.calls += 1
+                reads = {"decode_steps": 10 * self.calls, "host_reads": 70 * self.calls, "host_read_bytes": 7000 * self.calls}
+                asked = {"cold_share": float(call["args"][0])} if call["args"] else reads
+                await _answer_json(writer, 200, {"results": [asked]})
             case "POST", "/golden/scripts":
                 self.scripts.extend(json.loads(body))
                 await _answer(writer, 200, b"")

@@ -52,8 +52,8 @@ def test_outputs_and_bytes_stay_right_and_nothing_leaks_while_experts_move(tmp_p
     assert done == told >= swaps
     assert result["as journal"] and result["per layer"] == [3, 2, 4]
     # Two experts and two tensors at every 64th swap.
-    low, high, steps = result["reads"]
-    assert low == high == steps + 1, "reads were miscounted; the first step is the one that proves the placement"
+    low, high, counted, steps = result["reads"]
+    assert low == high == counted == steps + 1, "reads were miscounted; the first step is the one that proves the placement"
     assert result["audits"] == 4 * (done // 64)
 
 

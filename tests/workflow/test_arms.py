@@ -31,7 +31,12 @@ PLAN = {"choose": "coldest_per_layer", "host_share": 0.25}
 ARMS = {
     "all in VRAM": {},
     "placed": {"plan": PLAN},
-    "placed at random": {"plan": {"choose": "random", "host_share": 0.25, "seed": 3}},
+    "placed at random": {
+        "plan": {"choose": "random", "host_share": 0.25, "seed": 3},
+        "boots": 1,
+        "situations": ["longer"],
+        "count": True,
+    },
     "no proof": {"plan": PLAN, "variables": {"SPILLWAY_TEST_PROOF": "absent"}},
     "another plan's proof": {"plan": PLAN, "variables": {"SPILLWAY_TEST_PROOF": "bent"}},
     "dies at once": {"arguments": {"die-after-requests": 0}},
@@ -46,7 +51,8 @@ ON_HOST = {
         {
             "workload": {"kind": "prompt_sweep", "prompt_tokens": 64, "output_tokens": 4, "requests": 2},
             "sweep": {"cold_share": [0.05, 0.25]},
-        }
+        },
+        {"name": "longer", "workload": {"kind": "prompt_sweep", "prompt_tokens": 96, "output_tokens": 4, "requests": 2}},
     ],
 }
 
@@ -78,7 +84,8 @@ def test_arms_are_measured_in_turn_and_failures_are_rows(placed: Project) -> Non
     said = measure(placed)
     assert said.startswith("0\n"), said
     arms = table(placed, "arms")
-    assert list(zip(arms["boot"], arms["arm"], strict=True)) == [(boot, arm) for boot in (0, 1) for arm in ARMS]
+    due = [(boot, arm) for boot in (0, 1) for arm in ARMS if (boot, arm) != (1, "placed at random")]
+    assert list(zip(arms["boot"], arms["arm"], strict=True)) == due
     first = arms[arms["boot"] == 0].set_index("arm")
     assert first["outcome"].to_dict() == dict.fromkeys(list(ARMS)[:3], "served") | dict.fromkeys(list(ARMS)[3:], "failed")
     assert "no proof of placement" in first.loc["no proof", "message"]
@@ -91,13 +98,21 @@ def test_arms_are_measured_in_turn_and_failures_are_rows(placed: Project) -> Non
     assert pd.isna(first.loc["all in VRAM", "plan_sha256"]) and pd.isna(first.loc["all in VRAM", "host_bytes"])
     assert first.loc["placed", "plan_sha256"] != first.loc["placed at random", "plan_sha256"]
     assert set(first["routing"]) == {"synthetic: 4 experts (seed 0) get 0.25 of picks"}
-    # Every arm that served has every cell and boot; the rows say which share of picks was in force.
+    # Every arm that served has the boots and cells that it asks for; the rows say which share of picks was in force.
     cells = table(placed, "cells")
     assert set(cells["requests_ok"]) == {2}
-    assert len(cells) == 2 * 3 * 2
-    assert set(zip(cells["cell"], cells["cold_share_fraction"], strict=True)) == {
-        ("cold_share=0.05", 0.05), ("cold_share=0.25", 0.25)
-    }  # fmt: skip
+    shares = {"cold_share=0.05": 0.05, "cold_share=0.25": 0.25, "longer": 0.25}
+    assert list(zip(cells["boot"], cells["arm"], cells["cell"], cells["cold_share_fraction"], strict=True)) == [
+        (boot, arm, cell, share)
+        for boot, arm in due
+        if arm in list(ARMS)[:3]
+        for cell, share in shares.items()
+        if arm != "placed at random" or cell == "longer"
+    ]
+    # The made-up server's counts rise by a call; each cell of the arm that counts has what rose during it, the others nothing.
+    counts = cells[["decode_steps", "host_reads", "host_read_bytes"]]
+    assert counts[cells["arm"] == "placed at random"].to_numpy().tolist() == [[10, 70, 7000]]
+    assert counts[cells["arm"] != "placed at random"].isna().all(axis=None)
     requests = table(placed, "requests")
     assert set(requests["arm"]) == set(list(ARMS)[:3]) and set(requests["cold_share_fraction"]) == {0.05, 0.25}
     assert set(table(placed, "chunks")["arm"]) == set(list(ARMS)[:3])

@@ -143,7 +143,7 @@ if case in ("moves", "moves unstaged", "host copy", "host copy unstaged"):
         "audits": sum(isinstance(r, journal.AuditRecord) for r in residency.records),
         "stages": settled is not None,
         # The four rows of each step pick every expert once.
-        "reads": [int(counter().reads().min()), int(counter().reads().max()), steps_run],
+        "reads": [int(counter().reads().min()), int(counter().reads().max()), counter().steps(), steps_run],
     }
 elif case in ("failures", "host copy failures"):
     records: list[object] = []

@@ -59,6 +59,16 @@ def test_arms_share_the_routing_and_cells_have_their_share(tmp_path: Path) -> No
     assert set(on.workloads()) == set(on.cold_shares())
 
 
+def test_an_arm_may_have_fewer_boots_and_cells(tmp_path: Path) -> None:
+    cells = [*ON["cells"], SWEEP | {"name": "alone"}]
+    less = {"boots": 1, "situations": ["alone"]}
+    _, on = resolved(project(tmp_path, ON | {"boots": 3, "cells": cells, "arms": ARMS | {"less": less}}))
+    served = on.served()
+    assert [on.boots_of(arm) for arm in served.values()] == [3, 3, 1]
+    assert list(on.workloads(served["placed"])) == [*on.cold_shares(), "alone"]
+    assert list(on.workloads(served["less"])) == ["alone"]
+
+
 def test_without_arms_there_is_one_way_to_serve() -> None:
     on = OnHost.model_validate({"model": "m", "seed": 1, "plan": PLAN, "routing": ROUTING, "cells": [SWEEP]})
     assert list(on.served()) == [""] and on.served()[""].plan == on.plan and on.cold_shares() == {}
@@ -90,6 +100,9 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     (ON | {"arms": {"a": {"plan": PLAN | {"host_share": 1.0}}}}, r"host_share: found 1\.0; expected: .*less than 1"),
     (ON | {"arms": {"a": {"plan": {"file": "p", "seed": 1}}}}, r"plan\.seed: unknown key"),
     (ON | {"arms": {"a": {"plan": {"chose": "random"}}}}, r"plan\.chose: unknown key.*did you mean choose"),
+    (ON | {"arms": {"a": {"count": True}}}, r"count: found true; expected it beside a plan"),
+    (ON | {"arms": {"a": {"boots": 2}}}, r"arms.a.boots: found 2; expected at most the experiment's, 1"),
+    (ON | {"arms": {"a": {"situations": ["x"]}}}, r"arms.a.situations: found 'x'; expected names of groups of cells"),
     (ON | {"routing": ROUTING | {"cold_share": 5}}, r"routing\.cold_share: found 5; expected: .*less than or equal to 1"),
     (ON | {"cells": [SWEEP | {"sweep": {"cold_share": [5]}}]}, r"sweep\.cold_share: found 5; expected fractions"),
     (ON | {"cells": [SWEEP | {"sweep": {"cold_share": ["a"]}}]}, r"sweep\.cold_share: found 'a'; expected fractions"),

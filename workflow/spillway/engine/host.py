@@ -52,7 +52,10 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def describe_gpus() -> dict[str, str | int | float]:
-    """The GPUs through NVML: how many (`gpus`, 0 without a driver), and name, memory and PCIe link of each."""
+    """The GPUs through NVML: how many (`gpus`, 0 without a driver), and name, memory and PCIe link of each.
+
+    `gpus_visible` is what CUDA_VISIBLE_DEVICES leaves a server of them, where that is set.
+    """
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
@@ -60,6 +63,8 @@ def describe_gpus() -> dict[str, str | int | float]:
     try:
         count = pynvml.nvmlDeviceGetCount()
         gpus: dict[str, str | int | float] = {"gpus": count, "nvidia_driver": pynvml.nvmlSystemGetDriverVersion()}
+        if (seen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            gpus["gpus_visible"] = seen
         for index in range(count):
             gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
             gpus[f"gpu{index}_name"] = pynvml.nvmlDeviceGetName(gpu)

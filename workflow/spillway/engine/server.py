@@ -34,6 +34,8 @@ from spillway.spec.shown import printable
 
 DROPPED_VARIABLES = ("VLLM_", "PYTHON", "OMP_", "KMP_", "MKL_", "TORCH", "PYTORCH_", "SPILLWAY_")
 """Beginnings of variable names that a server never inherits: what changes the engine stands in the host's file."""
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Number the GPUs as NVML and nvidia-smi do, so that CUDA_VISIBLE_DEVICES names the ones whose memory is read."""
 LOOPBACK_VARIABLES = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Keep the ranks' own ports off the network: without them Gloo listens on the address that the host's name stands for,
 seen with vLLM 0.32 on the CPU. A host whose file says otherwise in engine.variables, as several machines need it, gets that."""
@@ -194,9 +196,9 @@ def refuse_leftovers(patience_s: float) -> None:
 
 
 def server_environment(added: dict[str, str]) -> dict[str, str]:
-    """This process's environment less DROPPED_VARIABLES, LOOPBACK_VARIABLES, and what is `added` to it."""
+    """This process's environment less DROPPED_VARIABLES, ORDER, LOOPBACK_VARIABLES, and what is `added` to it."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED_VARIABLES)}
-    return own | LOOPBACK_VARIABLES | added
+    return own | ORDER | LOOPBACK_VARIABLES | added
 
 
 def _start(launch: Launch, folder: Path, port: int) -> Server:

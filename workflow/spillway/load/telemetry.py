@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,9 +72,14 @@ def gpus() -> Iterator[list[Any]]:
 
 
 def gpu_memory_bytes() -> list[int]:
-    """Memory in use on each GPU of this host, by all processes; empty where there is no driver."""
+    """Memory in use, by all processes, on each GPU that a server of this process would see; empty where there is no driver.
+
+    CUDA_VISIBLE_DEVICES may name some of the host's GPUs by their numbers, which are then NVML's (see engine/server.py).
+    """
     with gpus() as handles:
-        return [int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles]
+        asked = os.environ.get("CUDA_VISIBLE_DEVICES")
+        numbers = range(len(handles)) if asked is None else map(int, filter(str.isdigit, asked.split(",")))
+        return [int(pynvml.nvmlDeviceGetMemoryInfo(handles[number]).used) for number in numbers]
 
 
 def sample_gpus(handles: list[Any], start_s: float) -> Rows:

@@ -18,7 +18,7 @@ from spillway.engine.server import Launch, Server
 from spillway.engine.tinymodel import write_model
 from spillway.measure.run import MeasureError, Run
 from spillway.placement import choose
-from spillway.placement.counts import load_counts
+from spillway.placement.counts import COUNTS_VARIABLE, load_counts
 from spillway.placement.discovery import write_discovery
 from spillway.placement.follow import RESIDENCY_VARIABLE
 from spillway.placement.plan import Plan, PlanError, check_model, identify_model, load_plan, moe_layers
@@ -151,7 +151,7 @@ def launch(run: Run, on: OnHost, way: Way, folder: Path, overrides: Mapping[str,
         )
     given = {**given_arguments(run.asked.host, on, way.arm), **overrides}
     command = server_command(str(python), engine.module, way.model_name, way.model, way.model_folder, given)
-    workloads = on.workloads().values()
+    workloads = on.workloads(way.arm).values()
     longest = max((workload.longest_sequence_tokens for workload in workloads), default=256)
     return Launch(
         command=command,
@@ -166,7 +166,8 @@ def launch(run: Run, on: OnHost, way: Way, folder: Path, overrides: Mapping[str,
 
 def given_arguments(host: Host, on: OnHost | None, arm: Arm) -> dict[str, Argument | list[str]]:
     """What host, experiment and arm give a server's command beside what its model asks for; the arm's word is the last."""
-    extension = {"worker-extension-cls": WORKER_EXTENSION} if on is not None and on.cold_shares() else {}
+    asks_workers = on is not None and (on.cold_shares() or arm.count)
+    extension = {"worker-extension-cls": WORKER_EXTENSION} if asks_workers else {}
     return {**extension, **host.engine.arguments, **arm.arguments}
 
 
@@ -199,7 +200,9 @@ def _placement_variables(on: OnHost, way: Way, folder: Path) -> dict[str, str]:
     variables = {"PYTHONPATH": os.pathsep.join(str(path) for path in write_discovery(folder / "plugin"))}
     if way.arm.routing is not None:
         variables |= {STRATEGY_VARIABLE: STRATEGY, ROUTING_VARIABLE: synthetic(way.arm.routing).setting}
-    if on.cold_shares():
+    if way.arm.count:
+        variables[COUNTS_VARIABLE] = str(folder / "counts.json")
+    if on.cold_shares() or way.arm.count:
         variables["VLLM_SERVER_DEV_MODE"] = "1"  # the server has /collective_rpc only then; it listens on loopback alone
     if way.plan is not None:
         way.plan.save(folder / "plan.json")
@@ -221,15 +224,34 @@ def proved(run: Run, way: Way, folder: Path) -> list[RankProof]:
 
 def set_cold_share(server: Server, share: float) -> None:
     """Have the running server's synthetic routing give the unpopular experts this share; raises ServerError."""
-    call = {"method": "spillway_set_cold_share", "args": [repr(share)], "timeout": RPC_TIMEOUT_S}
+    found = _ask_workers(server, "spillway_set_cold_share", repr(share))
+    if any(rank != {"cold_share": share} for rank in found):
+        raise ServerError(f"the cold share could not be set to {share:g}: the server answered: {found}")
+
+
+HOST_READS = ("decode_steps", "host_reads", "host_read_bytes")
+
+
+def host_reads(server: Server) -> dict[str, int]:
+    """HOST_READS of the fullest rank since the engine's start, of an arm that counts; raises ServerError."""
+    found = _ask_workers(server, "spillway_host_reads")
+    if any(not isinstance(rank, dict) or set(rank) != set(HOST_READS) for rank in found):
+        raise ServerError(f"spillway_host_reads: the server answered: {found}")
+    return max(found, key=lambda rank: rank["host_read_bytes"])
+
+
+def _ask_workers(server: Server, method: str, *args: str) -> list[Any]:
+    """What each rank's worker answers to a method of WORKER_EXTENSION; raises ServerError."""
+    call = {"method": method, "args": list(args), "timeout": RPC_TIMEOUT_S}
     try:
         answer = httpx.post(f"{server.base_url}/collective_rpc", json=call, timeout=RPC_TIMEOUT_S, trust_env=False)
     except httpx.TransportError as error:
         server.check_alive()
-        raise ServerError(f"the cold share could not be set to {share:g}: {error!r}") from error
-    found = answer.json().get("results") if answer.status_code == 200 else answer.text[:500]
-    if not found or any(rank != {"cold_share": share} for rank in found):
-        raise ServerError(f"the cold share could not be set to {share:g}: the server answered {answer.status_code}: {found}")
+        raise ServerError(f"{method}: the server did not answer: {error!r}") from error
+    found = answer.json().get("results") if answer.status_code == 200 else None
+    if not found:
+        raise ServerError(f"{method}: the server answered {answer.status_code}: {answer.text[:500]}")
+    return list(found)
 
 
 def arm_row(run: Run, way: Way, boot: int) -> dict[str, Any]:

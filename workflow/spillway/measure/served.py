@@ -17,7 +17,7 @@ from spillway.load import capacity
 from spillway.load.latency import TooFewSamples
 from spillway.load.progress import Progress
 from spillway.load.run import Endpoint, run_cell
-from spillway.measure.arms import Way, arm_row, launch, proof_columns, proved, set_cold_share, ways
+from spillway.measure.arms import HOST_READS, Way, arm_row, host_reads, launch, proof_columns, proved, set_cold_share, ways
 from spillway.measure.checkpoint import Ledger, Step
 from spillway.measure.memory import MESSAGE_CHARS, found_stage, memory, predicted_stage
 from spillway.measure.residency import residency
@@ -45,7 +45,7 @@ def serve_and_measure(run: Run, on: OnHost, each: Sequence[Way], ledger: Ledger)
     """
     failed: ServerError | ProofError | None = None
     for boot in range(on.boots):
-        for way in each:
+        for way in [way for way in each if boot < on.boots_of(way.arm)]:
             end = Step("end", boot, way.name)
             if ledger.finished(end):
                 continue
@@ -72,7 +72,7 @@ def serve_and_measure(run: Run, on: OnHost, each: Sequence[Way], ledger: Ledger)
 
 def _serve(run: Run, on: OnHost, way: Way, boot: int, row: dict[str, Any], ledger: Ledger) -> None:
     """What is left of one boot of one arm: ready, proved, measured; fills its row of `arms`. No start where nothing is left."""
-    cells = on.workloads()
+    cells = on.workloads(way.arm)
     left = [cell for cell in cells if not ledger.finished(Step("cell", boot, way.name, cell))]
     start = Step("start", boot, way.name)
     if left or not ledger.finished(start):
@@ -156,6 +156,7 @@ def _measure_cell(
     share = _cold_share(on, way, cell)
     if share is not None and on.cold_shares():
         set_cold_share(server, share)
+    before = host_reads(server) if way.arm.count else None
     progress = Progress(cell)
     result = asyncio.run(
         run_cell(
@@ -178,6 +179,10 @@ def _measure_cell(
     )
     progress.close()
     columns = {"run": run.id, "boot": boot} | way.columns
+    if any(arm.count for arm in on.arms.values()):
+        after = host_reads(server) if before is not None else {}
+        counted = {name: after[name] - before[name] if before is not None else None for name in HOST_READS}
+        result = dataclasses.replace(result, cells=[row | counted for row in result.cells])
     routed = columns if share is None else columns | {"cold_share_fraction": share}
     for table, rows in result.tables().items():
         ledger.add(table, [(routed if table in ("cells", "requests") else columns) | row for row in rows])

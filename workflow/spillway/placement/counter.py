@@ -8,6 +8,7 @@ The engine's own warm-up is counted: read the file once when the server is ready
 Rows that only pad a captured graph are counted too, and rightly for reads, since their experts are read.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -20,11 +21,10 @@ from numpy.typing import NDArray
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.transformers_utils.repo_utils import get_hf_file_to_dict
 
-from spillway.placement.counts import ExpertCounts, LayerCounts
+from spillway.placement.counts import COUNTS_VARIABLE, ExpertCounts, LayerCounts
 from spillway.placement.plan import PlanError, identify_model
 from spillway.placement.routing import routing_in_force
 
-COUNTS_VARIABLE = "SPILLWAY_COUNTS"
 DECODE_ROWS = 64
 _SAVE_EVERY_S = 5.0
 _DECODE, _PREFILL, _READS = range(3)
@@ -78,6 +78,10 @@ class ExpertCounter:
         found: NDArray[np.int64] = self._seen[_READS].numpy()
         return found
 
+    def steps(self) -> int:
+        """Small steps so far, as of a step that has ended."""
+        return 0 if self._seen is None else int(self._seen_all[-1])
+
     def _add_step(self) -> None:
         # Kept until now, so that inside a graph no later layer's tensors took their place.
         ids = torch.cat([picks.reshape(1, -1) for picks in self._picks]).to(torch.int64)
@@ -85,8 +89,11 @@ class ExpertCounter:
         self._picks.clear()
         if self._totals is None or self._seen is None:
             shape = (3, len(self.names), self._identity.experts)
-            self._totals = torch.zeros(shape, dtype=torch.int64, device=ids.device)
-            self._seen = torch.zeros(shape, dtype=torch.int64, device="cpu", pin_memory=ids.is_cuda)
+            # All counts lie in one piece of memory, the number of small steps at its end, so that one copy takes them.
+            self._all = torch.zeros(math.prod(shape) + 1, dtype=torch.int64, device=ids.device)
+            self._seen_all = torch.zeros(self._all.shape, dtype=torch.int64, device="cpu", pin_memory=ids.is_cuda)
+            self._totals, self._steps = self._all[:-1].view(shape), self._all[-1:]
+            self._seen = self._seen_all[:-1].view(shape)
             self._ones = torch.ones((1, 1), dtype=torch.int64, device=ids.device)
             self._read = torch.zeros(shape[1:], dtype=torch.int64, device=ids.device)
         decode = rows <= DECODE_ROWS
@@ -94,7 +101,8 @@ class ExpertCounter:
         if decode:
             self._read.zero_().scatter_(1, ids, 1)
             self._totals[_READS].add_(self._read)
-        self._seen.copy_(self._totals, non_blocking=True)
+            self._steps.add_(1)
+        self._seen_all.copy_(self._all, non_blocking=True)
 
     def _save_for_ever(self, path: Path) -> None:
         pause = threading.Event()

@@ -8,6 +8,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from spillway.placement.plan import Frozen, ModelIdentity, PlanError, canonical_sha256, explain, read_json
 
+COUNTS_VARIABLE = "SPILLWAY_COUNTS"
+"""Environment variable of a server that is to count its picks: the file that they go to."""
+
 
 class LayerCounts(Frozen):
     """Picks of each expert of one layer, by the kind of step that made them."""

@@ -44,8 +44,6 @@ class PlacedLayer:
         self.loaded: dict[tuple[str, int], str] = {}
         # Of every expert, where experts can change places.
         self.checksums: dict[tuple[str, int], str] = {}
-        # While dummy weights are loaded: whether to show them to the loader once only, and whether it saw them.
-        self.fills_once, self.filled = False, False
 
     def note_loaded(self) -> None:
         """Keep checksums of the sampled experts as the loader left them."""

@@ -16,6 +16,10 @@ def register() -> None:
     from spillway.placement.routing import register_strategy
 
     register_strategy()
+    if {"SPILLWAY_PLAN", "SPILLWAY_COUNTS", "SPILLWAY_ROUTING"} & os.environ.keys():
+        from spillway.placement.dummy import fill_each_tensor_once
+
+        fill_each_tensor_once()
     following = parse_residency(os.environ.get(RESIDENCY_VARIABLE), "SPILLWAY_PLAN" in os.environ)
     if "SPILLWAY_PLAN" not in os.environ and "SPILLWAY_COUNTS" not in os.environ:
         return

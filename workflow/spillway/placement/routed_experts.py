@@ -10,8 +10,9 @@ import torch
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
-from spillway.placement.counter import COUNTS_VARIABLE, ExpertCounter
-from spillway.placement.placement import PLAN_VARIABLE, WEIGHTS, Placement
+from spillway.placement.counter import ExpertCounter
+from spillway.placement.counts import COUNTS_VARIABLE
+from spillway.placement.placement import PLAN_VARIABLE, Placement
 from spillway.placement.refusals import Refused, expert_backend, refuse_method
 
 _placement: Placement | None = None
@@ -53,7 +54,6 @@ class PlacedRoutedExperts(RoutedExperts):  # type: ignore[misc]
                 raise Refused(f"{self.layer_name}: {reason}")
             self._placed = self._placement.place(self.layer_name, self, self.top_k, expert_backend(self.quant_method))
         if self._placed is not None:
-            self._placed.fills_once = get_current_vllm_config().load_config.load_format == "dummy"
             self._check_around_loading()
         self._count = None
         if COUNTS_VARIABLE in os.environ or (self._placement is not None and self._placement.following is not None):
@@ -67,20 +67,6 @@ class PlacedRoutedExperts(RoutedExperts):  # type: ignore[misc]
     # vLLM's loader asks this of the function itself.
     weight_loader.supports_moe_loading = True  # type: ignore[attr-defined]
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """As torch does, but dummy loading sees placed weights only once.
-
-        vLLM fills every module's state with the same values, so a weight as often as modules lie above it; host pages
-        are filled over the link, where that would take most of the start of a large model.
-        """
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._placed is None or not self._placed.fills_once:
-            return
-        if self._placed.filled:
-            for key in WEIGHTS:
-                del destination[prefix + key]
-        self._placed.filled = True
-
     def _check_around_loading(self) -> None:
         """Compare the weights before and after what the quantisation method does to loaded weights."""
         finish_loading = self.quant_method.process_weights_after_loading
@@ -89,7 +75,6 @@ class PlacedRoutedExperts(RoutedExperts):  # type: ignore[misc]
             owner, placed = self._placement, self._placed
             assert owner is not None and placed is not None
             owner.seal()
-            placed.fills_once = False
             with owner.timed("after_loading"):
                 placed.note_loaded()
                 finish_loading(layer)

@@ -18,3 +18,17 @@ class PlacementWorker:
             raise RuntimeError("no synthetic routing is in force in this server, so there is no cold share to set")
         strategy.set_share(float(share))
         return {"cold_share": float(share)}
+
+    def spillway_host_reads(self) -> dict[str, int]:
+        """Decode steps since the engine's start, and how many host experts they read, each once a step, with its bytes here."""
+        from spillway.placement import routed_experts
+
+        counts, placement = routed_experts.counter(), routed_experts.placement()
+        reads = counts.reads()
+        rows = {name: row for row, name in enumerate(counts.names)}
+        host_reads = sum(int(reads[rows[name], list(ids)].sum()) for name, ids in placement.plan.layers.items())
+        return {
+            "decode_steps": counts.steps(),
+            "host_reads": host_reads,
+            "host_read_bytes": host_reads * placement.plan.model.expert_bytes // placement.ranks,
+        }

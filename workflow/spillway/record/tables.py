@@ -144,6 +144,13 @@ CELLS = {
     "prefix_hit_tokens": Column(INTEGER, "rise of the server's prefix hit counter; null if it has none", nullable=True),
     "prefix_query_tokens": Column(INTEGER, "rise of its prefix query counter; null if it has none", nullable=True),
     "preemptions": Column(INTEGER, "rise of its preemption counter; null if it has none", nullable=True),
+    "decode_steps": Column(
+        INTEGER, "steps of at most 64 rows, warm-up among them, of an arm that counts; else null", nullable=True, optional=True
+    ),
+    "host_reads": Column(
+        INTEGER, "host experts that these steps read, each once a step, over all layers", nullable=True, optional=True
+    ),
+    "host_read_bytes": Column(INTEGER, "their bytes on one rank", nullable=True, optional=True),
     "client_processes": Column(INTEGER, "processes that sent the requests"),
     "client_delay_p50_s": Column(REAL, "median receive delay, against events that carry their send time", nullable=True),
     "client_delay_p99_s": Column(REAL, "99th percentile of the same", nullable=True),

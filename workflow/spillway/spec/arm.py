@@ -79,6 +79,13 @@ class Arm(Strict):
         default=None, description="static (absent means that), or follow[,key=value...], see placement/follow.py"
     )
     variables: dict[str, str] = Field(default_factory=dict, description="environment variables of the server that differ")
+    count: bool = Field(
+        default=False, description="count picks in the server: its cells then say how many host experts a decode step read"
+    )
+    boots: PositiveInt | None = Field(default=None, description="starts of this arm's server; absent: the experiment's")
+    situations: list[str] | None = Field(
+        default=None, description="names of the groups of cells that this arm measures; absent: all", min_length=1
+    )
 
     @model_validator(mode="after")
     def _check_options(self) -> "Arm":
@@ -92,4 +99,6 @@ class Arm(Strict):
             parse_residency(self.residency, self.plan is not None)
         except PlanError as error:
             raise ValueError(f"residency: {error}") from None
+        if self.count and (self.plan is None or self.residency not in (None, "static")):
+            raise ValueError("count: found true; expected it beside a plan whose experts stay where they are")
         return self

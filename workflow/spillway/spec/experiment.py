@@ -111,6 +111,10 @@ class OnHost(Strict):
             where = f"arms.{name}." if self.arms else ""
             if isinstance(arm.plan, PlanChoice) and arm.plan.needs_counts and arm.routing is None:
                 raise ValueError(f"{where}plan.counts: found nothing; expected recorded counts, or a routing to take them from")
+            if arm.boots is not None and arm.boots > self.boots:
+                raise ValueError(f"{where}boots: found {arm.boots}; expected at most the experiment's, {self.boots}")
+            if unknown := sorted(set(arm.situations or []) - {str(group.name) for group in self.cells}):
+                raise ValueError(f"{where}situations: found {shown(unknown[0])}; expected names of groups of cells")
             if self.cold_shares() and arm.routing is None:
                 raise ValueError(f"{where}routing: found nothing; expected one, since cells sweep {COLD_SHARE}")
         return self
@@ -129,10 +133,19 @@ class OnHost(Strict):
         """Cell name -> situation that it is a level of: the name of its group, or `all`."""
         return {cell: group.name or "all" for group in self.cells for cell in group.cells()}
 
-    def workloads(self) -> dict[str, Workload]:
-        """Cell name -> workload over all groups; raises ValueError for a name that two groups share."""
+    def boots_of(self, arm: Arm) -> int:
+        """Starts of an arm's server."""
+        return self.boots if arm.boots is None else arm.boots
+
+    def workloads(self, arm: Arm | None = None) -> dict[str, Workload]:
+        """Cell name -> workload over all groups, or those that an arm measures.
+
+        Raises ValueError for a name that two groups share.
+        """
         cells: dict[str, Workload] = {}
         for position, group in enumerate(self.cells):
+            if arm is not None and arm.situations is not None and group.name not in arm.situations:
+                continue
             for name, workload in group.cells().items():
                 if name in cells:
                     raise ValueError(f"cells[{position}]: found the cell {name!r} again; expected a `name` to tell them apart")
