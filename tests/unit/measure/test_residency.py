@@ -96,4 +96,4 @@ def test_the_experiment_compares_the_same_plan_with_and_without_following():
         same = arms[name.replace("following", "static")]
         assert (arm.plan, arm.routing) == (same.plan, same.routing)
         assert synthetic(arm.routing).experts(128) == synthetic(arms["static"].routing).experts(128)
-    assert synthetic(arms["following"].routing).shift_every_s == 40
+    assert synthetic(arms["following"].routing).shift_every_s == 30
