@@ -3,6 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
+from spillway.fit import predicted
 from spillway.record import dictionary, manifest, parquet, tables
 from spillway.spec.experiment import Resolved, resolve
 from tests.conftest import ROOT
@@ -13,8 +14,8 @@ MEASURED = sorted(file for file in LISTED if file.endswith(".parquet"))
 
 
 def test_every_file_is_listed_and_every_listed_file_is_there() -> None:
-    present = {path.relative_to(DATA).as_posix() for path in DATA.rglob("*.parquet")} | {"published/figures.csv"}
-    assert set(LISTED) == present
+    present = {path.relative_to(DATA).as_posix() for path in DATA.rglob("*.parquet")}
+    assert set(LISTED) == present | {"published/figures.csv", predicted.FILE}
 
 
 @pytest.mark.parametrize("file", sorted(LISTED))
@@ -48,6 +49,10 @@ def test_data_are_of_todays_experiments(file: str) -> None:
 @pytest.mark.parametrize("file", MEASURED)
 def test_recorded_data_were_measured_by_committed_code(file: str) -> None:
     assert LISTED[file]["dirty"] == "false"
+
+
+def test_predictions_are_those_of_todays_fit_and_specifications() -> None:
+    assert (DATA / predicted.FILE).read_text(encoding="utf-8") == predicted.text(ROOT)
 
 
 def test_dictionary_is_current() -> None:

@@ -252,7 +252,8 @@ def nothing_run(content: Content) -> Content:
         for key, group in content.numbers.items()
         if group and (experiment := group[0].file.split("/")[-1].split(".")[0]) in reasons
     }
-    return dataclasses.replace(content, left_out=content.left_out | left_out, experiments={content.host: experiments})
+    everywhere = content.experiments | {content.host: experiments}
+    return dataclasses.replace(content, left_out=content.left_out | left_out, experiments=everywhere)
 
 
 def test_every_sentence_is_said_on_some_host(

@@ -37,9 +37,14 @@ def test_every_section_has_its_measurements_and_says_that_they_are_made_up(built
         "Same host share, another choice",
         "The larger model on host",
         "failed with: No common block size",
+        "671,026,419,200 parameters",
+        "over the first",
+        "predicted to lack room for weights; found: weights",
+        "as predicted for the plan that was served, and as measured",
     ):
         assert said in words
     assert "No GPU took part" not in words
+    assert "Not run: the largest model" not in words
     assert "??" not in words
 
 

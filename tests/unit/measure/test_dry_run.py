@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 import shlex
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 import yaml
 
 from spillway.measure import arms, dry_run
-from spillway.measure.run import Run
+from spillway.measure.experiment import measure
+from spillway.measure.run import MeasureError, Run
 from spillway.spec.experiment import OnHost, Resolved, names, resolve
 from spillway.spec.host import Host
 from spillway.spec.read import SpecError, read
@@ -72,12 +74,54 @@ def test_nothing_is_made(project):
     assert sorted(project.rglob("*")) == before
 
 
-def test_the_machine_of_the_article_with_a_model_of_choice(project):
-    alone = dry_run.commands(project, "e13_agents", "rtxpro6000x2", None)
+def test_a_host_that_an_experiment_does_not_run_with_a_model_of_choice(project):
+    alone = dry_run.commands(project, "e14_plan_choice", "h200x2", None)
     assert "not run there" in alone and "--model NAME" in alone and not started(alone)
-    (command,) = started(dry_run.commands(project, "e13_agents", "rtxpro6000x2", "qwen3-235b-a22b-fp8"))
+    (command,) = started(dry_run.commands(project, "e14_plan_choice", "h200x2", "qwen3-235b-a22b-fp8"))
     assert command[command.index("--tensor-parallel-size") + 1] == "2"
     assert command[command.index("--model") + 1].endswith("build/models/qwen3-235b-a22b-fp8")
+
+
+OF_THE_ARTICLE = [f"e{number}_" for number in (1, 3, 4, 5, 6, 7, 13)]
+
+
+@pytest.mark.parametrize("name", [name for name in names(ROOT) if name.startswith(tuple(OF_THE_ARTICLE))])
+def test_the_articles_deployment_with_its_plan_tables_on_the_host_and_two_gpus(project, name, monkeypatch):
+    for variable in ("SPILLWAY_DSV41_MODEL", "SPILLWAY_DSV41_PLAN"):
+        monkeypatch.delenv(variable, raising=False)
+    text = dry_run.commands(project, name, "rtxpro6000x2", None)
+    assert "nothing is measured on it here" in " ".join(text.split())
+    assert "# set SPILLWAY_DSV41_MODEL first" in text and "# set SPILLWAY_DSV41_PLAN first" in text
+    monkeypatch.setenv("SPILLWAY_DSV41_MODEL", "/models/pack")
+    monkeypatch.setenv("SPILLWAY_DSV41_PLAN", "/plans/mine.json")
+    text = dry_run.commands(project, name, "rtxpro6000x2", None)
+    assert "spillway plan export /plans/mine.json --out plan.bare.json" in text and "first" not in text
+    (launch,) = (line for line in text.splitlines() if " -m vllm" in line)
+    assert "EXL3_HOST_EXPERTS=plan.bare.json " in launch and "SPILLWAY_PLAN" not in launch
+    (command,) = started(text)
+    given = {option: value for option, value in itertools.pairwise(command) if option.startswith("--")}
+    assert command[0].endswith(".envs/engine-exl3/bin/python") and given["--model"] == "/models/pack"
+    assert (given["--tensor-parallel-size"], given["--quantization"]) == ("2", "exl3")
+    assert json.loads(given["--engram-config"]) == {"cpu_offload": True}
+    assert given["--cpu-offload-params"] == "model.embed_tokens"
+    assert "--trust-remote-code" not in command
+
+
+def test_the_stock_offloader_beside_the_articles_plan_moves_as_many_bytes(project):
+    placed, *stock = started(dry_run.commands(project, "e2_stock_offload", "rtxpro6000x2", None))
+    assert len(stock) == 2 and placed[placed.index("--cpu-offload-gb") + 1] == "1.3"
+    for command, blocks in zip(stock, ("64", "128"), strict=True):
+        assert command[command.index("--block-size") + 1] == blocks
+        at = command.index("--cpu-offload-params")
+        assert command[at + 1 : at + 4] == ["w13_trellis", "w2_trellis", "model.embed_tokens"]
+        budget = float(command[command.index("--cpu-offload-gb") + 1]) * 2**30
+        due = 4608 * 13_271_040 / 2 + 129_280 * 5120 * 2
+        assert due <= budget < due + 384 * 13_271_040 / 2
+
+
+def test_nobody_measures_on_a_host_that_is_only_described(project):
+    with pytest.raises(MeasureError, match=r"measured: found false.*on such a machine, set it to true"):
+        measure(project, "e13_agents", "rtxpro6000x2", io.StringIO())
 
 
 def test_an_experiment_without_a_server_says_so(project):

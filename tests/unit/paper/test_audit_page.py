@@ -13,7 +13,7 @@ from spillway.paper.markup import Html, Latex
 from spillway.paper.numbers import evaluate
 from spillway.paper.view import Numbers
 from tests.conftest import ROOT
-from tests.mini_project import REASON
+from tests.mini_project import REASON, redefine
 
 
 class Parsed(HTMLParser):
@@ -79,6 +79,17 @@ def test_numbers_printed_nowhere_say_so_and_parts_lead_to_their_ratio(html: str)
     assert "not printed" in row(html, "number.engine")
     assert 'part of <a href="#number.ok_share">' in row(html, "number.ok")
     assert 'href="#number.requests">requests</a>' in row(html, "number.ok_share")
+
+
+def test_a_ratio_by_groups_and_its_parts_lead_to_the_same_group(mini: Path) -> None:
+    (mini / "paper/audit.html.j2").write_text((ROOT / "paper/audit.html.j2").read_text())
+    redefine(mini, "count.by", "{file: e1_here.cells, where: {outcome: ok}, by: [arm, streams], statistic: count}")
+    redefine(mini, "all.by", "{file: e1_here.cells, by: [arm, streams], statistic: count}")
+    redefine(mini, "share.by", '{ratio: [count.by, all.by], unit: "%"}')
+    html = page(mini, evaluate(mini, "cpu"), [])
+    assert 'part of <a href="#number.share.by--4">share.by</a>' in row(html, "number.all.by--4")
+    parsed = Parsed(html)
+    assert {link[1:] for link in parsed.links if link.startswith("#")} <= set(parsed.ids)
 
 
 def test_what_was_not_run_stands_with_its_reason(html: str) -> None:

@@ -88,6 +88,19 @@ def test_relative_to_a_group(mini: Path) -> None:
         evaluate(mini, "cpu")
 
 
+def test_a_ratio_of_two_hosts_is_taken_group_by_group(mini: Path) -> None:
+    source = "where: {outcome: ok}, by: [arm, streams], column: ttft_s, statistic: min, unit: ms"
+    redefine(mini, "near", f"{{file: e1_here.cells, {source}}}")
+    redefine(mini, "far", f"{{file: e2_gpu.cells, host: h200, {source}}}")
+    redefine(mini, "slower", "{ratio: [far, near], unit: x, decimals: 1}")
+    assert evaluate(mini, "cpu").left_out["slower"] == ("h200", "e2_gpu")  # said, and not skipped
+    there = cells().query("streams == 4").assign(ttft_s=lambda rows: 3 * rows["ttft_s"])
+    record(mini, "e2_gpu", "h200", cells=pd.concat([there, there.assign(streams=8)]))
+    (ratio,) = evaluate(mini, "cpu").numbers["slower"]
+    assert (ratio.parts, ratio.texts["en"], ratio.anchor) == (("", "4"), "3.0", "number.slower--4")
+    assert (ratio.file, ratio.what) == ("data/h200/e2_gpu.cells.parquet", "far / near")
+
+
 CELLS = "file: e1_here.cells, where: {outcome: ok}"
 
 
@@ -105,6 +118,7 @@ CELLS = "file: e1_here.cells, where: {outcome: ok}"
         (f"{{{CELLS}, column: ttft_s, statistic: only, unit: s}}", r"extra: .*`only` expects one value in ttft_s; found 8"),
         (f"{{{CELLS}, column: outcome, statistic: median}}", r"extra: .*outcome is not a number, but 'ok'; set `text: true`"),
         ("{ratio: [outcomes, ok]}", r"extra\.ratio: found 'outcomes'; expected the key of a plain number"),
+        ("{ratio: [rate.by, ok]}", r"extra\.ratio: found numbers by arm and streams and by nothing; expected the same"),
         (f"{{{CELLS}, column: ttft_s, statistic: median, unit: s, over_boots: both}}", r"extra\.over_boots: found 'both'"),
         ("{file: published/figures.csv, host: h200, statistic: count}", r"extra: host: found beside the path"),
     ],

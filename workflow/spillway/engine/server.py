@@ -32,7 +32,7 @@ from spillway.engine.processes import LOCK_VARIABLE, RUN_VARIABLE, describe, lis
 from spillway.engine.readiness import Unanswered, await_health, engine_version, prove_decode, prove_prefill
 from spillway.spec.shown import printable
 
-DROPPED_VARIABLES = ("VLLM_", "PYTHON", "OMP_", "KMP_", "MKL_", "TORCH", "PYTORCH_", "SPILLWAY_")
+DROPPED_VARIABLES = ("VLLM_", "PYTHON", "OMP_", "KMP_", "MKL_", "TORCH", "PYTORCH_", "SPILLWAY_", "EXL3_", "DSV41_", "XMOE_")
 """Beginnings of variable names that a server never inherits: what changes the engine stands in the host's file."""
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """Number the GPUs as NVML and nvidia-smi do, so that CUDA_VISIBLE_DEVICES names the ones whose memory is read."""

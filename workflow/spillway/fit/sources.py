@@ -46,6 +46,10 @@ def find_model(name: str, root: Path, headers: bool) -> Description:
         source = read(ModelFile, path).source
         if source.kind == "folder":
             return _folder(name, Path(expandvars(source.path)).expanduser())
+        if source.kind == "converted":
+            return _folder(name, root / ".envs" / source.setup / "model")
+        if source.kind == "shape":
+            return Description(name, str(path), dict(source.config), None, None)
         return Description(name, str(path), configuration({key: getattr(source, key) for key in SHAPE}), None, None)
     if name in published_models():
         published = published_model(name)

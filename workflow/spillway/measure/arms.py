@@ -20,17 +20,20 @@ from spillway.measure.run import MeasureError, Run
 from spillway.placement import choose
 from spillway.placement.counts import COUNTS_VARIABLE, load_counts
 from spillway.placement.discovery import write_discovery
+from spillway.placement.engine_plan import require_log, write_bare
 from spillway.placement.follow import RESIDENCY_VARIABLE
-from spillway.placement.plan import Plan, PlanError, check_model, identify_model, load_plan, moe_layers
+from spillway.placement.plan import Plan, PlanError, check_model, export_bare, identify_model, load_plan, moe_layers
 from spillway.placement.proof import DIRECTORY_VARIABLE, RankProof, require_proof
 from spillway.placement.routing import ROUTING_VARIABLE, STRATEGY, STRATEGY_VARIABLE, SyntheticRouting
 from spillway.record.parquet import sha256
 from spillway.spec.arm import Arm, PlanChoice, PlanFile, Routing
 from spillway.spec.experiment import OnHost, Resolved
-from spillway.spec.host import Argument, Converted, Host, Model, Shape, TinyMoe
+from spillway.spec.host import Argument, Converted, Engine, Host, Model, Shape, TinyMoe
 
 WORKER_EXTENSION = "spillway.placement.worker.PlacementWorker"
 RPC_TIMEOUT_S = 30.0
+BARE_PLAN = "plan.bare.json"
+"""Where an engine that places by itself finds its plan, in the folder of a start."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ def ways(run: Run, on: OnHost) -> list[Way]:
         folder = model_folder(model_name, model, run.root)
         try:
             plan = None if arm.plan is None else _plan(run.root, arm.plan, arm.routing, folder)
+            if plan is not None and run.asked.host.engine.plan_variable is not None:
+                export_bare(plan)
         except PlanError as error:
             raise MeasureError(f"experiments/{run.asked.name}.yaml: {_where(run.asked, name)}.plan: {error}") from None
         found.append(Way(name, arm, model_name, model, folder, plan))
@@ -78,7 +83,7 @@ def _plan(root: Path, asked: PlanChoice | PlanFile, routing: Routing | None, fol
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     model, layers = identify_model(config), moe_layers(config)
     if isinstance(asked, PlanFile):
-        plan = load_plan(root / asked.file)
+        plan = load_plan(root / plan_path(asked))
         check_model(plan, model, layers)
         return plan
     counts = None
@@ -97,6 +102,11 @@ def _plan(root: Path, asked: PlanChoice | PlanFile, routing: Routing | None, fol
         return choose.random_experts(model, layers, experts, asked.seed, counts)
     assert counts is not None
     return choose.coldest(counts, experts)
+
+
+def plan_path(asked: PlanFile) -> Path:
+    """Where a plan that an arm names lies, from the project's root; a variable that is not set stays in it."""
+    return Path(os.path.expandvars(asked.file)).expanduser()
 
 
 def _number(share: float, of: int) -> int:
@@ -136,7 +146,10 @@ def model_folder(name: str, model: Model, root: Path) -> Path:
         case source:
             folder = Path(os.path.expandvars(source.path)).expanduser()
             if not (folder / "config.json").is_file():
-                raise MeasureError(f"experiments/models/{name}.yaml: source.path: no config.json in {folder}")
+                raise MeasureError(
+                    f"experiments/models/{name}.yaml: source.path: no config.json in {folder}"
+                    + (": set that variable to the model's folder" if "$" in str(folder) else "")
+                )
             refuse_foreign_code(folder, model.trust_remote_code, f"experiments/models/{name}.yaml")
             return folder
 
@@ -155,7 +168,7 @@ def launch(run: Run, on: OnHost, way: Way, folder: Path, overrides: Mapping[str,
     longest = max((workload.longest_sequence_tokens for workload in workloads), default=256)
     return Launch(
         command=command,
-        environment=engine.variables | _placement_variables(on, way, folder) | way.arm.variables,
+        environment=engine.variables | _placement_variables(engine, on, way, folder) | way.arm.variables,
         model=way.model_name,
         vocabulary=range(way.model.first_prompt_token, way.model.last_prompt_token + 1),
         full_batch=max((workload.most_streams for workload in workloads), default=1),
@@ -191,12 +204,17 @@ def server_command(
     return command
 
 
-def _placement_variables(on: OnHost, way: Way, folder: Path) -> dict[str, str]:
-    """Environment of the plugin; empty where neither a plan nor synthetic routing asks for it."""
+def _placement_variables(engine: Engine, on: OnHost, way: Way, folder: Path) -> dict[str, str]:
+    """Environment of the plugin, or of an engine that places by itself; empty where nothing asks for either."""
     if way.plan is None and way.arm.routing is None:
         return {}
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if engine.plan_variable is not None:
+        assert way.plan is not None  # a specification with synthetic routing was refused
+        way.plan.save(folder / "plan.json")
+        write_bare(way.plan, folder / BARE_PLAN)
+        return {engine.plan_variable: str(folder / BARE_PLAN)}
     variables = {"PYTHONPATH": os.pathsep.join(str(path) for path in write_discovery(folder / "plugin"))}
     if way.arm.routing is not None:
         variables |= {STRATEGY_VARIABLE: STRATEGY, ROUTING_VARIABLE: synthetic(way.arm.routing).setting}
@@ -213,12 +231,18 @@ def _placement_variables(on: OnHost, way: Way, folder: Path) -> dict[str, str]:
 
 
 def proved(run: Run, way: Way, folder: Path) -> list[RankProof]:
-    """The proofs of a ready server's ranks, none without a plan; raises ProofError unless they agree with the plan."""
+    """The proofs of a ready server's ranks, none without a plan; raises ProofError unless they agree with the plan.
+
+    None either from an engine that places by itself: of it no more is known than that its log agrees with the plan.
+    """
     if way.plan is None:
         return []
     arguments = run.asked.host.engine.arguments | way.arm.arguments
     ranks = arguments.get("tensor-parallel-size", 1)
     assert isinstance(ranks, int)
+    if run.asked.host.engine.plan_variable is not None:
+        require_log(way.plan, (folder / "server.log").read_text(errors="replace"), ranks)
+        return []
     return require_proof(way.plan, folder / "proof", ranks)
 
 

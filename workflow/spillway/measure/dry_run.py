@@ -5,12 +5,14 @@ A host of several machines is served by vLLM over Ray, which is started by hand:
 """
 
 import os
+import re
 import shlex
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from spillway.measure.arms import given_arguments, server_command
-from spillway.spec.arm import Arm
+from spillway.measure.arms import BARE_PLAN, given_arguments, plan_path, server_command
+from spillway.spec.arm import Arm, PlanChoice, PlanFile
 from spillway.spec.experiment import EXPERIMENTS, Calculated, NotRun, OnHost, Resolved, UnnamedHost, launched, resolve
 from spillway.spec.host import Converted, Folder, Host, Model
 from spillway.spec.read import read
@@ -28,6 +30,8 @@ def commands(root: Path, name: str, host_name: str, model_name: str | None) -> s
     """
     host = read(Host, root / EXPERIMENTS / "hosts" / f"{host_name}.yaml")
     lines = [f"# {name} on {host_name}: {host.title}"]
+    if not host.measured and host.notes:
+        lines += [f"# {line}" for line in textwrap.wrap(host.notes, 110, break_on_hyphens=False)]
     served: Mapping[str, Arm] = {"": Arm()}
     on: OnHost | None = None
     try:
@@ -62,16 +66,31 @@ def launch_lines(root: Path, host: Host, model_name: str, model: Model, on: OnHo
     """The lines that start one server on the host: Ray's over its machines if there are several, then vLLM's."""
     engine = host.engine
     environment = root / ".envs" / engine.environment / "bin"
+    folder, given = where(root, model_name, model), given_arguments(host, on, arm)
     variables = engine.variables | arm.variables
     lines = []
-    if arm.plan is not None or arm.routing is not None:
+    if engine.plan_variable is not None and arm.plan is not None:
+        lines += _exported(arm.plan, folder)
+        variables = engine.variables | {engine.plan_variable: BARE_PLAN} | arm.variables
+    elif arm.plan is not None or arm.routing is not None:
         lines.append("# and the variables of the placement plugin: its plan and the folder of its proof are made for each run")
     if host.nodes > 1:
         lines += ray_lines(host, environment, variables)
         variables = variables | {"VLLM_HOST_IP": HEAD}
-    folder, given = where(root, model_name, model), given_arguments(host, on, arm)
     command = server_command(str(environment / "python"), engine.module, model_name, model, folder, given)
     return [*lines, _line([*command, "--host", "127.0.0.1", "--port", PORT], variables)]
+
+
+def _exported(plan: PlanChoice | PlanFile, folder: Path) -> list[str]:
+    """The lines that bring a plan to an engine that places by itself."""
+    if not isinstance(plan, PlanFile):
+        return [f"# and {BARE_PLAN}, the plan that a run builds and exports"]
+    path = str(plan_path(plan))
+    return [
+        *(f"# set {name} first: it is not set here" for name in re.findall(r"\$\{?(\w+)", f"{folder} {path}")),
+        _line(["spillway", "plan", "check", path, "--model", str(folder)], {}),
+        _line(["spillway", "plan", "export", path, "--out", BARE_PLAN], {}),
+    ]
 
 
 def ray_lines(host: Host, environment: Path, variables: dict[str, str]) -> list[str]:

@@ -47,7 +47,8 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
         return []
     if not asked.host.measured:
         raise MeasureError(
-            f"experiments/hosts/{host_name}.yaml: measured: found false: that host is described, not measured here"
+            f"experiments/hosts/{host_name}.yaml: measured: found false: that host is described, not measured here; "
+            "on such a machine, set it to true"
         )
     if asked.host.nodes > 1:
         raise MeasureError(

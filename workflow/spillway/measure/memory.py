@@ -1,6 +1,7 @@
 """Bytes of a ready server, predicted and measured, for e1_memory."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from spillway.engine.processes import process_memory
@@ -9,9 +10,12 @@ from spillway.fit.architectures import describe
 from spillway.fit.budget import Demand, OnHost, budget, capacity_of, stage_of_log
 from spillway.fit.checkpoint import Folder, stored_bytes_by_component, stored_tensors
 from spillway.fit.config import read_config
+from spillway.fit.formats import parse_format
 from spillway.fit.placing import layer_numbers
+from spillway.fit.published import published_model
 from spillway.fit.rows import Amount, memory_rows
-from spillway.fit.weights import bytes_by_component
+from spillway.fit.shapes import Model as Described
+from spillway.fit.weights import FitError, bytes_by_component
 from spillway.load.telemetry import gpu_memory_bytes
 from spillway.measure.arms import Way
 from spillway.measure.run import Rows, Run
@@ -29,10 +33,11 @@ def predicted_stage(host: Host, overrides: Mapping[str, Argument], model: Model,
     The server must hold one sequence of `max_model_len`. Raises FitError for a model that the memory model does not know.
     """
     arguments = {**host.engine.arguments, **overrides}
+    described, start = _described(model, folder)
     changed = host.model_copy(update={"engine": host.engine.model_copy(update={"arguments": arguments})})
     context = arguments.get("max-model-len", model.max_model_len)
-    demand = Demand(context_tokens=int(context), sequences=1, cache="bf16")
-    return budget(describe(read_config(folder)), capacity_of(changed), demand, OnHost()).stage
+    demand = _demand(changed, int(context))
+    return budget(described, capacity_of(changed), demand, start).stage
 
 
 def found_stage(log: str) -> tuple[str, str]:
@@ -50,8 +55,8 @@ def memory(run: Run, way: Way, boot: int, server: Server, proofs: Sequence[RankP
     The weights of a checkpoint are compared component by component. Of dummy weights there is no checkpoint: the bytes on
     each GPU are compared with the engine's log, to which the proof of placement adds what lies in the plan's pages.
     """
-    config = read_config(way.model_folder)
-    model = describe(config)
+    model, start = _described(way.model, way.model_folder)
+    demand = _demand(run.asked.host, way.model.max_model_len)
     rows: Rows = []
     if way.model.weights != "dummy":
         stored = stored_bytes_by_component(stored_tensors(Folder(way.model_folder)))
@@ -59,13 +64,13 @@ def memory(run: Run, way: Way, boot: int, server: Server, proofs: Sequence[RankP
         found: Amounts = {name: Amount(size, "checkpoint header") for name, size in stored.items()}
         rows += memory_rows(run.id, boot, "checkpoint", in_checkpoint, found)
     capacity = capacity_of(run.asked.host)
-    planned = budget(model, capacity, Demand(way.model.max_model_len, 1, "bf16"), _on_host(way), ())
+    planned = budget(model, capacity, demand, _on_host(way, start), ())
     host_predicted: Amounts = {}
     host_measured: Amounts = {"whole process": Amount(process_memory(server.pid).pss_bytes, "process memory")}
     kv_predicted: Amounts = {}
     kv_measured: Amounts = {}
     if server.kv_cache_tokens is not None:
-        kv_bytes = round(server.kv_cache_tokens * model.cache("bf16", max(1, capacity.gpus)).token_bytes)
+        kv_bytes = round(server.kv_cache_tokens * model.cache(demand.cache, max(1, capacity.gpus)).token_bytes)
         kv_predicted = {"KV cache": Amount(kv_bytes, "computed for the tokens that the engine's log names")}
     if isinstance(size := run.asked.host.engine.arguments.get("kv-cache-memory-bytes"), int):
         kv_measured = {"KV cache": Amount(size, "engine argument")}
@@ -86,8 +91,28 @@ def memory(run: Run, way: Way, boot: int, server: Server, proofs: Sequence[RankP
     return rows + memory_rows(run.id, boot, "host", host_predicted, host_measured)
 
 
-def _on_host(way: Way) -> OnHost:
-    """The plan in the memory model's terms: experts by the number of their layer."""
+def _described(model: Model, folder: Path) -> tuple[Described, OnHost]:
+    """A model as it is stored, and what its deployment keeps on the host without any plan; raises FitError."""
+    if model.published is None:
+        return describe(read_config(folder)), OnHost(paged=True)
+    published = published_model(model.published.model)
+    if model.published.pack not in published.packs:
+        raise FitError(f"published.pack: found {model.published.pack!r}; expected one of: {', '.join(published.packs)}")
+    pack = published.packs[model.published.pack]
+    formats = {name: parse_format(text) for name, text in pack.formats.items()}
+    stored = describe(published.config).stored_as(formats, frozenset(pack.replicated))
+    return stored, OnHost(components=frozenset([*pack.on_host, *model.published.on_host]))
+
+
+def _demand(host: Host, context_tokens: int) -> Demand:
+    """One sequence, in the KV cache's format and with or without draft layers as the engine's arguments have it."""
+    asked = host.engine.arguments
+    cache = "fp8" if str(asked.get("kv-cache-dtype", "auto")).startswith("fp8") else "bf16"
+    return Demand(context_tokens, 1, cache, draft="speculative-config" in asked)
+
+
+def _on_host(way: Way, start: OnHost) -> OnHost:
+    """The plan in the memory model's terms: experts by the number of their layer, beside what is on the host anyway."""
     if way.plan is None:
-        return OnHost()
-    return OnHost(experts=layer_numbers(f"plan of {way.label}", way.plan.layers), paged=True)
+        return start
+    return replace(start, experts=layer_numbers(f"plan of {way.label}", way.plan.layers))

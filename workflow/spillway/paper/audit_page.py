@@ -47,11 +47,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Row:
-    """One number of the page; `places` is text as printed -> where it stands so."""
+    """One number of the page; `places` is text as printed -> where it stands so, `part_of` the ratios that it is part of."""
 
     chain: Chain
     places: dict[str, list[Place]]
-    part_of: list[str]
+    part_of: list[Value]
 
     @property
     def value(self) -> Value:
@@ -67,11 +67,15 @@ def page(root: Path, content: Content, outputs: Sequence[Output]) -> str:
     """The HTML of the audit page; raises AuditError, or what reading the data raises."""
     if wrong := [fault for output in outputs for fault in printed.faults(content, output)]:
         raise AuditError("\n".join(wrong))
-    part_of: dict[str, list[str]] = {}
-    for key, parts in content.ratios.items():
-        for part in parts:
-            part_of.setdefault(part, []).append(key)
-    rows = [Row(chain, _places(chain.value, outputs), part_of.get(chain.value.key, [])) for chain in chains(root, content)]
+    part_of: dict[tuple[str, tuple[str, ...]], list[Value]] = {}
+    for key, divided in content.ratios.items():
+        for ratio in content.numbers.get(key, []):
+            for part in divided:
+                part_of.setdefault((part, ratio.parts), []).append(ratio)
+    rows = [
+        Row(chain, _places(chain.value, outputs), part_of.get((chain.value.key, chain.value.parts), []))
+        for chain in chains(root, content)
+    ]
     files = origins(root, content)
     asked = {origin.run["experiment"] for origin in files.values() if origin.run} | set(content.not_run())
     environment = jinja2.Environment(

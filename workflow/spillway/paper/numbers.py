@@ -109,7 +109,7 @@ def evaluate(root: Path, host: str) -> Content:
 def _experiments(root: Path, paper_host: str, numbers: dict[str, Number]) -> dict[str, dict[str, str | None]]:
     hosts = [paper_host, *sorted({number.host for number in numbers.values() if number.host} - {paper_host})]
     asked = {name: read_spec(Experiment, root / EXPERIMENTS / f"{name}.yaml").hosts for name in names(root)}
-    return {host: {name: why_not(root, name, host, paper_host) for name in asked if host in asked[name]} for host in hosts}
+    return {host: {name: why_not(root, name, host, paper_host) for name in asked if host in asked[name] or host == paper_host} for host in hosts}
 
 
 def _refuse_equal_anchors(numbers: dict[str, list[Value]]) -> None:
@@ -270,21 +270,23 @@ def _ratio(key: str, definition: Number, values: dict[str, list[Value]]) -> list
     assert definition.ratio is not None
     if not all(values[part] for part in definition.ratio):  # of an optional number that has no row
         return []
-    (above,), (below,) = (values[part] for part in definition.ratio)
+    above, below = ({value.parts: value for value in values[part]} for part in definition.ratio)
+    return [_quotient(key, definition, above[parts], below[parts]) for parts in above if parts in below]
+
+
+def _quotient(key: str, definition: Number, above: Value, below: Value) -> Value:
     for part in (above, below):
         if isinstance(part.value, str):
-            raise NumberError(f"{NUMBERS}: {key}: {part.key} is {part.texts['en']!r}; expected a number")
+            raise NumberError(f"{NUMBERS}: {key}: {part.name} is {part.texts['en']!r}; expected a number")
     if not float(below.value):
-        raise NumberError(f"{NUMBERS}: {key}: {below.key} is 0; nothing can be divided by it")
+        raise NumberError(f"{NUMBERS}: {key}: {below.name} is 0; nothing can be divided by it")
     if above.unit != below.unit:
         raise NumberError(
             f"{NUMBERS}: {key}: {above.key} is in {above.unit!r}, {below.key} in {below.unit!r}; expected one unit"
         )
     quotient = float(above.value) / float(below.value) * (100 if definition.unit == "%" else 1)
-    return [
-        Value(key, (), quotient, texts(quotient, definition.decimals), definition.unit, above.file, above.sha256, above.run,
-              "", f"{above.key} / {below.key}", above.rows)
-    ]  # fmt: skip
+    return Value(key, above.parts, quotient, texts(quotient, definition.decimals), definition.unit, above.file, above.sha256,
+                 above.run, "", f"{above.key} / {below.key}", above.rows)  # fmt: skip
 
 
 def data_hash(values: dict[str, list[Value]]) -> str:

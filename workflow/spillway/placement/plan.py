@@ -21,7 +21,7 @@ _VOLATILE_KEYS = {"_name_or_path", "transformers_version", "torch_dtype", "dtype
 _EXPERT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts")
 _MOST = 2**31
 """Largest size that is believed of a configuration."""
-_DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_DTYPE_BITS = {"bfloat16": 16, "float16": 16, "float32": 32}
 
 ExpertId = Annotated[int, Field(ge=0, strict=True)]
 
@@ -160,7 +160,11 @@ def identify_model(config: Mapping[str, Any]) -> ModelIdentity:
         config_sha256=config_sha256(config),
         experts=_whole(text, experts, 1, _MOST),
         top_k=_whole(text, "num_experts_per_tok", 1, _MOST),
-        expert_bytes=3 * _whole(text, "hidden_size", 1, _MOST) * _whole(text, width, 1, _MOST) * _weight_bytes(config, text),
+        expert_bytes=3
+        * _whole(text, "hidden_size", 1, _MOST)
+        * _whole(text, width, 1, _MOST)
+        * _weight_bits(config, text)
+        // 8,
     )
 
 
@@ -179,19 +183,32 @@ def _whole(text: Mapping[str, Any], key: str, at_least: int, at_most: int) -> in
     return value
 
 
-def _weight_bytes(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
+def _weight_bits(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
     quantization = config.get("quantization_config", text.get("quantization_config"))
+    if isinstance(quantization, Mapping) and quantization.get("quant_method") == "exl3":
+        return _exl3_bits(quantization, text)
     if quantization is not None:
         known = isinstance(quantization, Mapping) and quantization.get("quant_method") == "fp8"
         if not known or not quantization.get("weight_block_size"):
             raise PlanError(
-                f"config.json: quantization_config is {shown(quantization)}; placement knows bf16 and block fp8 experts"
+                f"config.json: quantization_config is {shown(quantization)}; plans know bf16, block fp8 and EXL3 experts"
             )
-        return 1
+        return 8
     name = text.get("dtype", text.get("torch_dtype", config.get("dtype", config.get("torch_dtype"))))
-    if not isinstance(name, str) or name not in _DTYPE_BYTES:
-        raise PlanError(f"config.json: dtype is {shown(name)}; expected one of {', '.join(_DTYPE_BYTES)}")
-    return _DTYPE_BYTES[name]
+    if not isinstance(name, str) or name not in _DTYPE_BITS:
+        raise PlanError(f"config.json: dtype is {shown(name)}; expected one of {', '.join(_DTYPE_BITS)}")
+    return _DTYPE_BITS[name]
+
+
+def _exl3_bits(quantization: Mapping[str, Any], text: Mapping[str, Any]) -> int:
+    """Bits of a value in the routed experts of an EXL3 pack, which may store draft layers, beyond the others, otherwise."""
+    bits, by_layer = _whole(quantization, "bits", 1, 8), quantization.get("layer_bits") or {}
+    if not isinstance(by_layer, Mapping) or any(by_layer.get(str(i), bits) != bits for i in range(_layers(text))):
+        raise PlanError(
+            f"config.json: quantization_config.layer_bits is {shown(by_layer)}; plans know packs whose layers all store "
+            f"their experts in `bits`, here {bits}"
+        )
+    return bits
 
 
 def moe_layers(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -201,6 +218,8 @@ def moe_layers(config: Mapping[str, Any]) -> tuple[str, ...]:
     """
     text = _text_part(config)
     kind = text.get("model_type")
+    if "deepseek_v41" in (config.get("model_type"), kind):
+        return tuple(f"model.layers.{i}.ffn.experts" for i in range(_layers(text)))
     if kind in ("qwen3_moe", "qwen2_moe"):
         dense = text.get("mlp_only_layers") or []
         if not isinstance(dense, list):
@@ -243,7 +262,12 @@ def check_model(plan: Plan, model: ModelIdentity, layers: Sequence[str] | None =
 
 
 def export_bare(plan: Plan) -> dict[str, list[int]]:
-    """The bare form that the published EXL3 host-expert patch reads: layer name to host expert ids."""
+    """The bare form that the published EXL3 host-expert patch reads: layer name to host expert ids.
+
+    Raises PlanError for a plan with whole parameters, which that form cannot say.
+    """
+    if plan.parameters:
+        raise PlanError(f"parameters: the bare form knows experts only, and would leave {', '.join(plan.parameters)} out")
     return {name: list(ids) for name, ids in plan.layers.items() if ids}
 
 

@@ -1,7 +1,6 @@
 """`spillway plan`: make, check, show and convert placement plans."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 
 from spillway.placement import choose
 from spillway.placement.counts import ExpertCounts, load_counts
+from spillway.placement.engine_plan import counts_of, write_bare
 from spillway.placement.plan import (
     ModelIdentity,
     Plan,
     PlanError,
     check_model,
-    export_bare,
     identify_model,
     import_bare,
     load_plan,
@@ -76,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
     take.add_argument("--model", type=Path, required=True, help="model folder or config.json that it is for")
     take.add_argument("--out", type=Path, required=True)
     take.set_defaults(run=_import)
+
+    counts = commands.add_parser("counts", help="make a file of counts from the picks that the EXL3 host-expert patch recorded")
+    counts.add_argument("picks", type=Path, help="its expert_stats.pt as JSON: {layer: [[decode], [prefill]]}")
+    counts.add_argument("--model", type=Path, required=True, help="model folder or config.json that served")
+    counts.add_argument("--out", type=Path, required=True)
+    counts.set_defaults(run=_counts)
     return parser
 
 
@@ -150,7 +155,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    options.out.write_text(json.dumps(export_bare(load_plan(options.plan))) + "\n", encoding="utf-8")
+    write_bare(load_plan(options.plan), options.out)
 
 
 def _import(options: argparse.Namespace) -> None:
@@ -158,3 +163,8 @@ def _import(options: argparse.Namespace) -> None:
     plan = import_bare(read_json(options.bare), model, layers, str(options.bare))
     plan.save(options.out)
     print(choose.describe(plan))
+
+
+def _counts(options: argparse.Namespace) -> None:
+    model, layers = _read_model(options.model)
+    counts_of(read_json(options.picks), model, layers, str(options.picks)).save(options.out)

@@ -20,7 +20,8 @@ Parquet file also carries the whole provenance of its run in its own metadata, u
 
 Files are named `<host>/<experiment>.<table>.parquet`. No rule of the workflow makes or deletes them: only a finished
 measurement publishes them (`snakemake <experiment>`), all tables of its run together. `published/figures.csv` holds the
-figures that the article states; they are never ours.
+figures that the article states; they are never ours. `predicted/fit.csv` holds what `spillway fit` predicts for the machines of
+the largest model (`python -m spillway.fit.predicted` writes it anew); nothing in it is measured.
 
 Columns end in their unit: `_s` seconds, `_bytes`, `_tokens`, `_tok_per_s`, `_fraction` of one. A value that is not known is
 null, never 0.

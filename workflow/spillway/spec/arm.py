@@ -53,9 +53,9 @@ class PlanChoice(Strict):
 
 
 class PlanFile(Strict):
-    """A plan that lies in the project, made by `spillway plan`."""
+    """A plan that is there already, made by `spillway plan`."""
 
-    file: str = Field(description="plan file, from the project's root")
+    file: str = Field(description="plan file, from the project's root; ~ and $VARIABLES are expanded")
 
 
 def _which(value: Any) -> str:
@@ -102,3 +102,8 @@ class Arm(Strict):
         if self.count and (self.plan is None or self.residency not in (None, "static")):
             raise ValueError("count: found true; expected it beside a plan whose experts stay where they are")
         return self
+
+    @property
+    def needs_plugin(self) -> bool:
+        """Whether it asks for what only Spillway's plugin does, not an engine that places experts by itself."""
+        return self.routing is not None or self.residency is not None or self.count

@@ -319,6 +319,11 @@ def resolve(root: Path, name: str, host_name: str) -> Resolved | NotRun:
         where = f"{path}: hosts.{host_name}" + (f".arms.{arm_name}" if arm_name else "")
         if (arm.plan is not None or arm.routing is not None) and host.gpus is None:
             raise SpecError(f"{where}: found a plan or synthetic routing; expected neither on a host without GPUs")
+        if host.engine.plan_variable is not None and arm.needs_plugin:
+            raise SpecError(
+                f"{where}: found routing, residency or count, which only Spillway's plugin knows; expected none of them on a "
+                f"host whose engine places by itself ({host.engine.plan_variable})"
+            )
     return Resolved(name, host_name, experiment, host, asked, model, arm_models)
 
 

@@ -38,6 +38,12 @@ class Engine(Strict):
         default_factory=dict, description="vLLM's long options without the dashes; true means the bare option"
     )
     variables: dict[str, str] = Field(default_factory=dict, description="environment variables of the server")
+    plan_variable: str | None = Field(
+        default=None,
+        pattern=r"^[A-Z][A-Z0-9_]*$",
+        description="of an engine that places experts by itself: the environment variable that names its plan, in the bare "
+        "form, see placement/engine_plan.py; absent: Spillway's plugin places them",
+    )
     answer_timeout_s: PositiveFloat = Field(
         default=120.0, description="silence on a request, in seconds, after which it has failed; above the longest prefill"
     )
@@ -130,6 +136,16 @@ class Folder(Strict):
     path: str = Field(description="folder with config.json; ~ and $VARIABLES are expanded")
 
 
+class Pack(Strict):
+    """What is published of a model and of the pack that stores it, in workflow/spillway/fit/published/."""
+
+    model: str = Field(description="file there, without .yaml")
+    pack: str = Field(description="one of its packs")
+    on_host: list[str] = Field(
+        default_factory=list, description="components that the host's arguments keep in host memory beside the pack's own"
+    )
+
+
 class Model(Strict):
     """A file of experiments/models/."""
 
@@ -138,6 +154,10 @@ class Model(Strict):
         description="random: made from a seed; dummy: filled by the engine's load format; trained: the real ones"
     )
     source: Annotated[TinyMoe | Shape | Converted | Folder, Field(discriminator="kind")]
+    published: Pack | None = Field(
+        default=None,
+        description="where bytes are predicted from; absent: from the config.json, which must say how it stores them",
+    )
     max_model_len: PositiveInt = Field(description="longest sequence that the server takes, in tokens")
     first_prompt_token: int = Field(ge=0, description="lowest token id that prompts are drawn from")
     last_prompt_token: PositiveInt = Field(description="highest token id that prompts are drawn from")

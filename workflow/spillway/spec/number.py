@@ -48,7 +48,11 @@ class Number(Strict):
         default=None, description="value of the first `by` column; each number is divided by the one of that group"
     )
     provenance: str | None = Field(default=None, description="name in the file's metadata, instead of column and statistic")
-    ratio: tuple[str, str] | None = Field(default=None, description="two numbers; the first is divided by the second")
+    ratio: tuple[str, str] | None = Field(
+        default=None,
+        description="two numbers, also of two hosts; the first is divided by the second. With the same `by` in both: group by "
+        "group, for the groups that both have",
+    )
     optional: bool = Field(
         default=False, description="true: without a row that fulfils `where` there is no number; templates ask `has` before"
     )
@@ -122,8 +126,11 @@ class Numbers(RootModel[dict[str, Number]]):
                 raise ValueError(f"{key}: found a key with other characters; expected lower case, digits, dots, underscores")
             for part in number.ratio or ():
                 other = self.root.get(part)
-                if other is None or other.ratio or other.text or other.by:
+                if other is None or other.ratio or other.text:
                     raise ValueError(f"{key}.ratio: found {part!r}; expected the key of a plain number")
+            if number.ratio and len({tuple(self.root[part].groups) for part in number.ratio}) > 1:
+                above, below = (" and ".join(self.root[part].groups) or "nothing" for part in number.ratio)
+                raise ValueError(f"{key}.ratio: found numbers by {above} and by {below}; expected the same `by` in both")
         return self
 
 

@@ -26,7 +26,8 @@ def why_not(root: Path, experiment: str, host: str, paper_host: str) -> str | No
     Raises SpecError if the experiment does not exist or says nothing about the host.
     """
     path = root / EXPERIMENTS / f"{experiment}.yaml"
-    asked = read(Experiment, path).hosts.get(host)
+    specified = read(Experiment, path)
+    asked = specified.hosts.get(host, specified.other_hosts)
     if asked is None:
         raise SpecError(f"{path}: hosts.{host}: found nothing; expected what to do on that host, or `not_run` with the reason")
     if isinstance(asked, NotRun):
