@@ -31,6 +31,7 @@ measured: false
 host_memory_gib: 4
 engine: {environment: engine-cpu, module: m, ready_timeout_s: 60}
 """
+ROOT = Path(__file__).parents[3]
 ARTICLE = ["deepseek-v4.1-flash", "--pack", "exl3-3bpw", "--host", "pro6000x2", "--cache", "fp8"]
 
 
@@ -81,6 +82,16 @@ def test_the_article_plan_fits(root: Path, capsys: pytest.CaptureFixture[str]) -
     assert plan["host_experts"] == 4608
     weights = sum(line["bytes"] for line in plan["lines"] if line["place"] == "gpu" and line["kind"] == "weights")
     assert 72.4 - weights / GIB == pytest.approx(0.64, abs=0.01)  # the residual of the article's 102.1
+
+
+def test_a_model_file_may_give_a_shape(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ROOT / "experiments/models/deepseek-v3.yaml"
+    (root / "experiments/models/large.yaml").write_bytes(shape.read_bytes())
+    status, found = asked(root, capsys, "large", "--host", "pro6000x2")
+    assert status == 1 and found["placements"]["no plan"]["stage"] == "weights"
+    # 58 layers of 256 experts, a byte for each weight; block scales come on top.
+    experts = [line["bytes"] for line in found["placements"]["no plan"]["lines"] if line["component"] == "routed experts"]
+    assert 2 * sum(experts) == pytest.approx(58 * 256 * 3 * 7168 * 2048, rel=0.001)
 
 
 def test_text_says_what_where_and_whence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
