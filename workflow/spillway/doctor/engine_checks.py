@@ -63,7 +63,9 @@ def _against_lock(engine: EngineFound) -> Finding:
         return warning(check, f"envs/{engine.name}.txt is not there", "lock the environment, or nobody can make the same one")
     if others := differing(engine.packages, engine.lock):
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        remedy = f"install the lock again: envs/{engine.name}.txt; what a bundle left to this host's Python differs by its versions"
+        remedy = (
+            f"install the lock again: envs/{engine.name}.txt; what a bundle left to the host's Python is as the host has it"
+        )
         return warning(check, "; ".join(others[:3]) + more, remedy)
     return ok(check, f"{len(locked(engine.lock))} packages pinned, none of another version")
 

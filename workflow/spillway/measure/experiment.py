@@ -21,6 +21,7 @@ from spillway.measure.checkpoint import Ledger
 from spillway.measure.quality import measure_quality
 from spillway.measure.run import MeasureError, Run
 from spillway.measure.served import prepare, serve_and_measure
+from spillway.measure.shifts import shift_tables
 from spillway.measure.slurm_job import check_job
 from spillway.measure.topology import measure_links
 from spillway.record import journal, manifest
@@ -78,7 +79,10 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
                     measure_quality(run, asked.on, ways, ledger)
             resumed = ledger.resumed()
             origin = ledger.origin | ({"resumed": resumed} if resumed else {})
-            written = checkpoint.write(run.folder, name, ledger.tables(), origin)
+            tables = ledger.tables()
+            if isinstance(asked.on, OnHost):
+                tables |= shift_tables(asked.on, tables)
+            written = checkpoint.write(run.folder, name, tables, origin)
             journal.note(run.folder, "measured", sha256=written)
         except BaseException as error:
             _stop(run, ledger, error)

@@ -109,7 +109,8 @@ def evaluate(root: Path, host: str) -> Content:
 def _experiments(root: Path, paper_host: str, numbers: dict[str, Number]) -> dict[str, dict[str, str | None]]:
     hosts = [paper_host, *sorted({number.host for number in numbers.values() if number.host} - {paper_host})]
     asked = {name: read_spec(Experiment, root / EXPERIMENTS / f"{name}.yaml").hosts for name in names(root)}
-    return {host: {name: why_not(root, name, host, paper_host) for name in asked if host in asked[name] or host == paper_host} for host in hosts}
+    of_host = {host: [name for name in asked if host in (paper_host, *asked[name])] for host in hosts}
+    return {host: {name: why_not(root, name, host, paper_host) for name in known} for host, known in of_host.items()}
 
 
 def _refuse_equal_anchors(numbers: dict[str, list[Value]]) -> None:

@@ -88,6 +88,33 @@ RESIDENCY = {
     "paused_s": Column(REAL, "time for which mapping their pages held up the engine"),
 }
 
+SHIFTS = {
+    **KEYS,
+    "shift": Column(
+        INTEGER, "its number within the cell, from 0; one counts if requests go on until speed was back or the next shift came"
+    ),
+    "at_s": Column(REAL, "cell's clock when other experts became unpopular: a multiple of the period in Unix time"),
+    "matched_tpot_s": Column(REAL, "median TPOT of the same plan, whose experts stay, under the same routing without shifts"),
+    "recovered_s": Column(
+        REAL,
+        "from the shift to the first token of the first of three requests in a row whose TPOT is at most 1.1 times that; null "
+        "if none was before the next shift",
+        nullable=True,
+    ),
+}
+
+STEP_TIMES = {
+    **KEYS,
+    "phase": Column(
+        TEXT,
+        "all; experts move: while swaps were made; plan does not match: while another set of experts was unpopular than the "
+        "one that the plan is for",
+    ),
+    "steps": Column(INTEGER, "gaps between two chunks of one answer of a measured request, in that phase"),
+    "median_s": Column(REAL, "their median"),
+    "p99_s": Column(REAL, "their 99th percentile"),
+}
+
 MEMORY = {
     "run": KEYS["run"],
     "boot": KEYS["boot"],
@@ -693,6 +720,8 @@ TABLES: dict[str, dict[str, Column]] = {
     "client_metrics": CLIENT_METRICS,
     "gpu_metrics": GPU_METRICS,
     "residency": RESIDENCY,
+    "shifts": SHIFTS,
+    "step_times": STEP_TIMES,
     "memory": MEMORY,
     "topology": TOPOLOGY,
     **ACTIVITY,
