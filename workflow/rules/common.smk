@@ -55,8 +55,8 @@ def figures_of_paper(host):
 
 def figure_data(wildcards):
     """The tables that one figure draws."""
-    files = checked(number.read_figures, ROOT)[wildcards.figure].files
-    return [f"data/{number.data_file(file, wildcards.host)}" for file in files]
+    figure = checked(number.read_figures, ROOT)[wildcards.figure]
+    return [f"data/{file}" for file in number.files_drawn(figure, wildcards.host)]
 
 
 @cache

@@ -89,8 +89,11 @@ def test_cells_of_one_batch_share_a_panel_of_the_plan_choice() -> None:
 def test_following_is_drawn_over_the_first_start_only() -> None:
     rows = pd.DataFrame(requests("decode", 64, ["following"]) + requests("decode", 64, ["following"], boot=1))
     residency = pd.DataFrame({"arm": ["following"], "boot": [0], "t_s": [1.0], "host_share_fraction": [0.1]})
-    above, below = draw_follow({"e15_follow.requests": rows, "e15_follow.residency": residency}).axes
-    assert len(above.lines[0].get_xdata()) == len(below.lines[0].get_xdata()) == 1
+    shifts = pd.DataFrame({"boot": [0, 1], "at_s": [0.5, 0.7]})
+    frames = {"e15_follow.requests": rows, "e15_follow.residency": residency, "e15_follow.shifts": shifts}
+    above, below = draw_follow(frames).axes
+    assert len(above.lines[0].get_xdata()) == 1
+    assert [line.get_xdata() for line in below.lines[:1]] == [[0.5, 0.5]] and len(below.lines[1].get_xdata()) == 1
 
 
 def test_a_place_of_which_nothing_is_predicted_still_has_its_scale() -> None:

@@ -49,13 +49,17 @@ def draw_plan_choice(frames: Frames) -> Figure:
 
 def draw_follow(frames: Frames) -> Figure:
     """TPOT over time while hot experts change and while they do not; the share of reads on the host where it follows."""
-    rows, residency = counted(frames["e15_follow.requests"]), frames["e15_follow.residency"]
+    rows, residency, shifts = (frames[f"e15_follow.{table}"] for table in ("requests", "residency", "shifts"))
+    rows = counted(rows)
     first = rows[rows["tpot_s"].notna() & (rows["boot"] == rows["boot"].min())].sort_values("first_output_s")
     styles = arm_styles(by_arm(rows))
     figure, (above, below) = panels(1, 3.4, 2, sharex=True, height_ratios=(3, 2))
     figure.set_figwidth(WIDE_IN)
     for arm, part in by_arm(first).items():
         above.plot(part["first_output_s"], part["tpot_s"] * 1e3, label=arm, **(styles[arm] | {"marker": ""}))
+    for axes in (above, below):
+        for at_s in shifts.loc[shifts["boot"] == shifts["boot"].min(), "at_s"]:
+            axes.axvline(at_s, color="grey", linestyle=":", linewidth=1)
     label(above, "", "TPOT (ms)")
     draw_cold_share(below, residency, styles)
     below.set_xlabel("time (s)")

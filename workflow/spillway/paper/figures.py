@@ -17,7 +17,7 @@ from spillway.paper.numbers import NumberError, Sources
 from spillway.paper.style import HALF_IN, Frames, arm_styles, contexts, label, level, one_axes, panels, rc
 from spillway.paper.tables import by_arm, counted
 from spillway.record.parquet import RecordError
-from spillway.spec.number import data_file, read_figures
+from spillway.spec.number import files_drawn, read_figures
 from spillway.spec.read import SpecError
 
 
@@ -93,8 +93,9 @@ def main() -> None:
     root = Path(".")
     try:
         sources = Sources(root, options.host)
-        files = read_figures(root)[options.figure].files
-        frames = {file: sources.table(data_file(file, options.host)) for file in files}
+        figure = read_figures(root)[options.figure]
+        drawn = zip(figure.files, files_drawn(figure, options.host), strict=True)
+        frames = {file: sources.table(path) for file, path in drawn}
     except (NumberError, RecordError, SpecError) as error:
         sys.exit(f"spillway: figure {options.figure}: {error}")
     options.out.parent.mkdir(parents=True, exist_ok=True)

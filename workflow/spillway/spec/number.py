@@ -138,6 +138,7 @@ class Figure(Strict):
     """One figure: the tables that it draws."""
 
     files: list[str] = Field(min_length=1, description="<experiment>.<table>, or a path in data/")
+    host: str | None = Field(default=None, description="another host than the one in question, whose data it draws")
     in_paper: bool = Field(default=True, description="false: made only when asked for by name, since its data may be absent")
 
 
@@ -155,6 +156,11 @@ class Figures(RootModel[dict[str, Figure]]):
 def data_file(file: str, host: str) -> str:
     """The path below data/ of a `file` of a number or figure: `<experiment>.<table>` of a host, or a path already."""
     return file if "/" in file else f"{host}/{file}.parquet"
+
+
+def files_drawn(figure: Figure, host: str) -> list[str]:
+    """The paths below data/ of the tables that a figure draws in the edition of a host."""
+    return [data_file(file, figure.host or host) for file in figure.files]
 
 
 def read_numbers(root: Path) -> dict[str, Number]:
@@ -177,14 +183,14 @@ def not_run(root: Path, files: Iterable[str], paper_host: str) -> dict[str, str]
 
 def figures_drawn(root: Path, host: str) -> list[str]:
     """The figures of the paper whose data the host has or must have, sorted; raises SpecError."""
-    drawn = {name: figure.files for name, figure in read_figures(root).items() if figure.in_paper}
-    absent = not_run(root, {data_file(file, host) for files in drawn.values() for file in files}, host)
-    return sorted(name for name, files in drawn.items() if not any(data_file(file, host) in absent for file in files))
+    drawn = {name: files_drawn(figure, host) for name, figure in read_figures(root).items() if figure.in_paper}
+    absent = not_run(root, {file for files in drawn.values() for file in files}, host)
+    return sorted(name for name, files in drawn.items() if not any(file in absent for file in files))
 
 
 def data_files(root: Path, host: str) -> list[str]:
     """All files below data/ that the paper and the article need for a host, sorted; raises SpecError."""
     wanted = {data_file(number.file, number.host or host) for number in read_numbers(root).values() if number.file}
     figures = read_figures(root)
-    wanted |= {data_file(file, host) for name in figures_drawn(root, host) for file in figures[name].files}
+    wanted |= {file for name in figures_drawn(root, host) for file in files_drawn(figures[name], host)}
     return sorted(wanted - set(not_run(root, wanted, host)))
