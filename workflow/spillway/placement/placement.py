@@ -12,7 +12,7 @@ from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_pa
 from vllm.platforms import current_platform
 from vllm.transformers_utils.repo_utils import get_hf_file_to_dict
 
-from spillway.placement.checksum import checksum
+from spillway.placement.checksum import checksum, checksums
 from spillway.placement.follow import RESIDENCY_VARIABLE, parse_residency
 from spillway.placement.host_memory import require_host_memory
 from spillway.placement.journal import journal_path
@@ -49,8 +49,8 @@ class PlacedLayer:
         """Keep checksums of the sampled experts as the loader left them."""
         self.loaded = {(key, e): checksum(t.tensor[e]) for key, t in self.tensors.items() for e in self.sampled}
         if self.follows:
-            everything = [(key, e) for key, t in self.tensors.items() for e in range(t.layout.experts)]
-            self.checksums = {(key, e): checksum(self.tensors[key].tensor[e]) for key, e in everything}
+            found = {key: checksums(t.tensor) for key, t in self.tensors.items()}
+            self.checksums = {(key, e): each for key, sums in found.items() for e, each in enumerate(sums)}
 
     def restore(self) -> None:
         """Make the layer's parameters the placed tensors again if a step after loading replaced them by copies.
