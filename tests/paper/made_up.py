@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from spillway.load import capacity
+from spillway.measure.link_line import link_lines
 from spillway.record import manifest, parquet
 from spillway.record.provenance import new_run
 from spillway.record.tables import TABLES
@@ -78,8 +79,10 @@ def _tables(project: Project, asked: Resolved, run: str) -> dict[str, list[Row]]
             found = {"attempt": attempt, "predicted": "weights", "found": "weights", "agrees": True}
             tables["attempts"].append(_row("attempts", run=run, **found))
     for position, (arm, how) in enumerate(asked.on.served().items()):
-        for boot in range(asked.on.boots):
+        for boot in range(asked.on.boots_of(how)):
             _serve(tables, asked, run, arm, how, boot, random.Random(f"{asked.name} {arm} {boot}"), fails=position == 3)
+    if "requests" in tables:
+        tables["link_line"] = link_lines(asked.on, tables)
     return {table: rows for table, rows in tables.items() if rows}
 
 
@@ -104,11 +107,14 @@ def _serve(
         return
     rates: dict[str, dict[int, list[float]]] = {}
     shares = asked.on.cold_shares()
-    for cell, workload in asked.on.workloads().items():
+    counts = any(other.count for other in asked.on.arms.values())
+    for cell, workload in asked.on.workloads(how).items():
         share = shares.get(cell, how.routing.cold_share if how.routing else 0.3)
         routed = {"cold_share_fraction": share} if how.routing else {}
         load = _load(workload)
-        tables["cells"].append(_row("cells", **keys, cell=cell, **routed, **load, outcome="measured", marks="none",
+        read = {"decode_steps": 200, "host_reads": 3840, "host_read_bytes": 3840 * 9 * 2**20}
+        counted = read if how.count else dict.fromkeys(read) if counts else {}
+        tables["cells"].append(_row("cells", **keys, cell=cell, **routed, **load, **counted, outcome="measured", marks="none",
                                     client_delay_p99_s=1e-4, client_delay_bound_s=0.01))  # fmt: skip
         for number in range(load["requests_ok"]):
             request = _request(arm, how, share, load, chance)

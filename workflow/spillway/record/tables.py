@@ -115,6 +115,20 @@ STEP_TIMES = {
     "p99_s": Column(REAL, "their 99th percentile"),
 }
 
+LINK_LINE = {
+    "run": KEYS["run"],
+    "arm": Column(TEXT, "arm with a plan"),
+    "cell": KEYS["cell"],
+    "step_host_bytes": Column(REAL, "bytes of host experts that a decode step read, as counted in an arm with this plan"),
+    "host_read_bytes_per_s": Column(
+        REAL, "rate of reading host memory in place, of the proofs of the arm; median of its boots"
+    ),
+    "in_vram_tpot_s": Column(REAL, "median TPOT of the arm with everything in GPU memory"),
+    "line_s": Column(REAL, "that, and the time which the rate takes for the bytes"),
+    "tpot_s": Column(REAL, "median TPOT of the arm"),
+    "over_line_ratio": Column(REAL, "its TPOT over the line"),
+}
+
 MEMORY = {
     "run": KEYS["run"],
     "boot": KEYS["boot"],
@@ -720,6 +734,7 @@ TABLES: dict[str, dict[str, Column]] = {
     "client_metrics": CLIENT_METRICS,
     "gpu_metrics": GPU_METRICS,
     "residency": RESIDENCY,
+    "link_line": LINK_LINE,
     "shifts": SHIFTS,
     "step_times": STEP_TIMES,
     "memory": MEMORY,
