@@ -20,6 +20,7 @@ RUN_SHOWN = [
     "measured_at",
     "commit",
     "dirty",
+    "computed_by",
     "engine",
     "environment_hash",
     "model",
