@@ -1,9 +1,12 @@
 """Every number of the paper once more, in plain Python from the rows: no pandas, and none of the code that makes numbers."""
 
+import bisect
 import csv
+import itertools
 import math
 import statistics
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -100,6 +103,78 @@ def test_every_number_is_what_its_rows_give() -> None:
                 assert value.value == pytest.approx(expected, rel=1e-12), value.name
             checked += 1
     assert checked > 200
+
+
+def of_h200(table: str) -> list[dict[str, Any]]:
+    return rows_of(f"h200/e15_follow.{table}.parquet")
+
+
+def period_of(routing: str) -> float:
+    """As the arms' table says it: `2 sets of them in turn, 30 s each`."""
+    return float(routing.split(" s each")[0].split()[-1])
+
+
+def counted_by_arm() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(of_h200("requests"), key=lambda row: row["first_output_s"] or 0.0):
+        if row["phase"] == "measured" and row["outcome"] == "ok" and row["tpot_s"] is not None:
+            found.setdefault(row["arm"], []).append(row)
+    return found
+
+
+def starts_of_cells() -> dict[str, float]:
+    return {row["arm"]: datetime.fromisoformat(row["started_at"]).timestamp() for row in of_h200("cells")}
+
+
+def test_times_to_recover_follow_from_requests_and_the_clock() -> None:
+    served, began = counted_by_arm(), starts_of_cells()
+    matched = statistics.median(row["tpot_s"] for row in served["static, no shift"])
+    (every_s,) = {period_of(row["routing"]) for row in of_h200("arms") if row["arm"] == "following"}
+    rows = served["following"]
+    expected = {}
+    for turn in range(math.ceil((began["following"] + rows[0]["first_output_s"]) / every_s), 10**12):
+        at_s = turn * every_s - began["following"]
+        if at_s + every_s > rows[-1]["last_output_s"]:
+            break
+        threes = zip(rows, rows[1:], rows[2:], strict=False)
+        back = (three[0]["first_output_s"] for three in threes
+                if three[0]["first_output_s"] >= at_s and all(row["tpot_s"] <= 1.1 * matched for row in three))  # fmt: skip
+        first = next(back, math.inf) - at_s
+        expected[round(at_s, 3)] = first if first < every_s else None
+    recorded = {round(row["at_s"], 3): row["recovered_s"] for row in of_h200("shifts")}
+    assert len(expected) > 1
+    assert recorded == pytest.approx(expected, rel=1e-9)
+    for row in of_h200("shifts"):
+        assert row["matched_tpot_s"] == pytest.approx(matched, rel=1e-9)
+
+
+def test_step_times_follow_from_chunks_seconds_and_the_clock() -> None:
+    served, began = counted_by_arm(), starts_of_cells()
+    every_s = {row["arm"]: period_of(row["routing"]) for row in of_h200("arms") if " s each" in row["routing"]}
+    arrived: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for row in (row for row in of_h200("chunks") if row["kind"] != "none"):
+        arrived.setdefault((row["arm"], row["request"]), []).append((row["chunk"], row["at_s"]))
+    seconds = sorted((row["t_s"], row["swaps"]) for row in of_h200("residency") if row["arm"] == "following")
+    ends = [end for end, _ in seconds]
+    gaps: dict[tuple[str, str], list[float]] = {}
+    for arm, rows in served.items():
+        for row in rows:
+            times = [at_s for _, at_s in sorted(arrived[arm, row["request"]])]
+            for before, at_s in itertools.pairwise(times):
+                phases = ["all"]
+                second = bisect.bisect_left(ends, at_s)
+                if arm == "following" and second < len(ends) and seconds[second][1] > 0:
+                    phases.append("experts move")
+                if arm == "static" and (at_s + began[arm]) // every_s[arm] % 2 == 1:
+                    phases.append("plan does not match")
+                for phase in phases:
+                    gaps.setdefault((arm, phase), []).append(at_s - before)
+    recorded = {(row["arm"], row["phase"]): row for row in of_h200("step_times")}
+    assert set(recorded) == set(gaps)
+    for key, row in recorded.items():
+        assert row["steps"] == len(gaps[key]), key
+        assert row["median_s"] == pytest.approx(statistics.median(gaps[key]), rel=1e-9), key
+        assert row["p99_s"] == pytest.approx(quantile(gaps[key], 0.99), rel=1e-9), key
 
 
 def test_both_languages_print_the_rounding_of_the_value() -> None:

@@ -26,8 +26,7 @@ def test_recovery_counts_from_the_shift_to_the_first_of_three_fast_requests() ->
     assert found == [
         {"at_s": 7.0, "recovered_s": 4.0},  # the lone fast one at 9 s is chance
         {"at_s": 17.0, "recovered_s": None},  # not before the next shift
-        {"at_s": 27.0, "recovered_s": 1.0},
-    ]
+    ]  # that of 27 s is not followed for its whole time
 
 
 def test_a_shift_that_the_end_cuts_off_says_nothing() -> None:
@@ -43,11 +42,12 @@ def rows_of(arm: str, tpots: list[float]) -> tuple[list[dict[str, Any]], list[di
         times = [number + 0.1 + i * tpot_s for i in range(3)]
         ends = {"first_output_s": times[0], "last_output_s": times[-1], "tpot_s": tpot_s}
         requests.append(keys | {"request": number, "phase": "measured", "outcome": "ok"} | ends)
-        chunks += [keys | {"request": number, "chunk": i, "at_s": at} for i, at in enumerate(times)]
+        chunks += [keys | {"request": number, "chunk": i, "at_s": at, "kind": "text"} for i, at in enumerate(times)]
+        chunks.append(keys | {"request": number, "chunk": 3, "at_s": times[-1], "kind": "none"})  # the usage alone: no step
     # A warm-up request, which counts for nothing.
     requests.append(keys | {"request": 99, "phase": "warmup", "outcome": "ok", "first_output_s": 0.0, "last_output_s": 9.0,
                             "tpot_s": 9.0})  # fmt: skip
-    chunks += [keys | {"request": 99, "chunk": i, "at_s": 9.0 * i} for i in range(2)]
+    chunks += [keys | {"request": 99, "chunk": i, "at_s": 9.0 * i, "kind": "text"} for i in range(2)]
     return requests, chunks
 
 

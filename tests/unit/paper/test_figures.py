@@ -15,7 +15,8 @@ from spillway.paper.figures import FIGURES
 from spillway.paper.memory_figure import draw_memory
 from spillway.paper.style import arm_styles, contexts, rc
 from spillway.paper.tables import by_arm
-from spillway.spec.number import read_figures
+from spillway.record.parquet import RecordError
+from spillway.spec.number import figures_drawn, files_drawn, read_figures
 
 ROOT = Path(__file__).parents[3]
 ARMS = ["all in VRAM", "placed", "uva, KV blocks of 64", "uva, KV blocks of 128", "prefetch"]
@@ -86,14 +87,44 @@ def test_cells_of_one_batch_share_a_panel_of_the_plan_choice() -> None:
     assert list(axes.lines[0].get_ydata()) == pytest.approx([4.0, 4.0])
 
 
-def test_following_is_drawn_over_the_first_start_only() -> None:
-    rows = pd.DataFrame(requests("decode", 64, ["following"]) + requests("decode", 64, ["following"], boot=1))
-    residency = pd.DataFrame({"arm": ["following"], "boot": [0], "t_s": [1.0], "host_share_fraction": [0.1]})
-    shifts = pd.DataFrame({"boot": [0, 1], "at_s": [0.5, 0.7]})
-    frames = {"e15_follow.requests": rows, "e15_follow.residency": residency, "e15_follow.shifts": shifts}
-    above, below = draw_follow(frames).axes
-    assert len(above.lines[0].get_xdata()) == 1
-    assert [line.get_xdata() for line in below.lines[:1]] == [[0.5, 0.5]] and len(below.lines[1].get_xdata()) == 1
+def follow_frames(shifts_at_s: list[float]) -> dict[str, pd.DataFrame]:
+    """Two starts of three arms; shifts every 10 s of Unix time, and the cells of the first start begin at 1003 and 1006 s."""
+    arms = {
+        "static": "1970-01-01T00:16:46+00:00",
+        "following": "1970-01-01T00:16:43+00:00",
+        "no shift": "1970-01-01T00:16:40+00:00",
+    }
+    rows = requests("decode", 64, list(arms)) + requests("decode", 64, list(arms), boot=1)
+    cells = [{"arm": arm, "boot": 0, "started_at": at} for arm, at in arms.items()]
+    routing = [{"arm": arm, "boot": 0, "routing": "stays" if arm == "no shift" else "changes"} for arm in arms]
+    shifts = [{"arm": "following", "boot": 0, "at_s": at_s} for at_s in shifts_at_s]
+    shifts.append({"arm": "following", "boot": 1, "at_s": 2.0})
+    shares = [{"arm": arm, "boot": 0, "t_s": 2.0, "host_share_fraction": 0.1} for arm in ("following", "no shift")]
+    tables = {"requests": rows, "cells": cells, "arms": routing, "shifts": shifts, "residency": shares}
+    return {f"e15_follow.{table}": pd.DataFrame(rows) for table, rows in tables.items()}
+
+
+def test_all_arms_that_meet_shifts_are_drawn_over_the_first_start_by_a_clock_with_the_same_shifts() -> None:
+    above, below = draw_follow(follow_frames([7.0, 17.0, 27.0])).axes
+    drawn = {str(line.get_label()): list(line.get_xdata()) for line in above.lines if len(line.get_xdata()) == 1}
+    assert drawn == {"static": [pytest.approx(7.0)], "following": [pytest.approx(4.0)]}
+    (share,) = (line for line in below.lines if line.get_label() == "following")
+    assert list(share.get_xdata()) == [pytest.approx(5.0)]
+    assert {line.get_xdata()[0] % 10 for line in above.lines if len(line.get_xdata()) == 2} == {0.0}
+    assert "no shift" not in {line.get_label() for line in [*above.lines, *below.lines]}
+
+
+def test_with_one_shift_the_clock_is_not_known() -> None:
+    with pytest.raises(RecordError, match=r"e15_follow\.shifts: 1 shifts"):
+        draw_follow(follow_frames([7.0]))
+
+
+def test_a_figure_that_names_a_host_is_of_its_data_in_every_edition() -> None:
+    figure = read_figures(ROOT)["follow"]
+    for host in ("cpu", "h200", "h200x2"):
+        assert files_drawn(figure, host)[0] == "h200/e15_follow.requests.parquet"
+        assert "follow" in figures_drawn(ROOT, host)
+    assert files_drawn(read_figures(ROOT)["memory"], "cpu") == ["cpu/e1_memory.memory.parquet"]
 
 
 def test_a_place_of_which_nothing_is_predicted_still_has_its_scale() -> None:

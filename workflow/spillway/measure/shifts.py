@@ -54,8 +54,7 @@ def shift_tables(on: OnHost, tables: Mapping[str, Rows]) -> Tables:
 def recoveries(requests: pd.DataFrame, every_s: float, start_s: float, bound_s: float) -> Rows:
     """Shifts inside the time of one cell's requests, sorted by first token, and when speed was back after each.
 
-    `start_s` is the Unix time at which the cell's clock read 0. A shift counts if the requests go on until speed was back or
-    the next shift came.
+    `start_s` is the Unix time at which the cell's clock read 0. A shift counts if the requests go on until the next one.
     """
     first, last = requests["first_output_s"].min(), requests["last_output_s"].max()
     times, good = requests["first_output_s"].to_numpy(), (requests["tpot_s"] <= bound_s).to_numpy()
@@ -64,7 +63,7 @@ def recoveries(requests: pd.DataFrame, every_s: float, start_s: float, bound_s: 
     while at_s < last:
         inside = np.flatnonzero((times >= at_s) & (times < at_s + every_s))
         back = next((i for i in inside if i + IN_A_ROW <= len(good) and good[i : i + IN_A_ROW].all()), None)
-        if back is not None or at_s + every_s <= last:
+        if at_s + every_s <= last:
             found.append({"at_s": float(at_s), "recovered_s": None if back is None else float(times[back] - at_s)})
         at_s += every_s
     return found
@@ -103,7 +102,8 @@ def _of(rows: pd.DataFrame, keys: Mapping[str, Any]) -> pd.DataFrame:
 
 def _gaps(chunks: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
     """Time between two chunks of one answer of a measured request, `gap_s`, at the later one's `at_s`."""
-    chunks = chunks[chunks["request"].isin(requests["request"])].sort_values(["request", "chunk"])
+    # A chunk without output, such as the usage alone at an answer's end, is no step.
+    chunks = chunks[(chunks["kind"] != "none") & chunks["request"].isin(requests["request"])].sort_values(["request", "chunk"])
     return chunks.assign(gap_s=chunks.groupby("request")["at_s"].diff()).dropna(subset="gap_s")
 
 

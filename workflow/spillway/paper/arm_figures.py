@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spillway.paper.follow_figures import draw_cold_share
+from spillway.paper.follow_figures import clocks, draw_cold_share, first_start
 from spillway.paper.format import words
 from spillway.paper.style import SMALL, WIDE_IN, Frames, arm_styles, categories, label, legend_below, panels, shares, times
 from spillway.paper.tables import by_arm, counted
@@ -48,21 +48,29 @@ def draw_plan_choice(frames: Frames) -> Figure:
 
 
 def draw_follow(frames: Frames) -> Figure:
-    """TPOT over time while hot experts change and while they do not; the share of reads on the host where it follows."""
-    rows, residency, shifts = (frames[f"e15_follow.{table}"] for table in ("requests", "residency", "shifts"))
-    rows = counted(rows)
-    first = rows[rows["tpot_s"].notna() & (rows["boot"] == rows["boot"].min())].sort_values("first_output_s")
-    styles = arm_styles(by_arm(rows))
-    figure, (above, below) = panels(1, 3.4, 2, sharex=True, height_ratios=(3, 2))
+    """TPOT over time of the arms whose hot experts change; below, the share of reads on the host where residency follows."""
+    rows, residency, shifts, cells, arms = (
+        first_start(frames[f"e15_follow.{table}"]) for table in ("requests", "residency", "shifts", "cells", "arms")
+    )
+    rows, every_s, ahead_s = counted(rows), *clocks(cells, shifts)
+    routing = dict(zip(arms["arm"], arms["routing"], strict=True))
+    changing = [arm for arm in ahead_s if routing[arm] == routing[shifts["arm"].iloc[0]]]
+    styles = arm_styles(changing)
+    figure, (above, below) = panels(1, 3.2, 2, sharex=True, height_ratios=(3, 2))
     figure.set_figwidth(WIDE_IN)
-    for arm, part in by_arm(first).items():
-        above.plot(part["first_output_s"], part["tpot_s"] * 1e3, label=arm, **(styles[arm] | {"marker": ""}))
-    for axes in (above, below):
-        for at_s in shifts.loc[shifts["boot"] == shifts["boot"].min(), "at_s"]:
-            axes.axvline(at_s, color="grey", linestyle=":", linewidth=1)
+    for arm in changing:
+        part = rows[(rows["arm"] == arm) & rows["tpot_s"].notna()].sort_values("first_output_s")
+        moves = "-" if arm in set(shifts["arm"]) else "--"
+        styles[arm] |= {"linestyle": moves, "markersize": 2.0}
+        above.plot(part["first_output_s"] + ahead_s[arm], part["tpot_s"] * 1e3, label=arm, **styles[arm])
     label(above, "", "TPOT (ms)")
-    draw_cold_share(below, residency, styles)
-    below.set_xlabel("time (s)")
+    draw_cold_share(below, residency[residency["arm"].isin(changing)], styles, ahead_s)
+    below.set_xlabel("time, with a shift at each dotted line (s)")
+    end = below.get_xlim()[1]
+    for axes in (above, below):
+        for number in range(int(end // every_s) + 1):
+            axes.axvline(number * every_s, color="black", linestyle=":", linewidth=0.9, zorder=0)
+        axes.set_xlim(0, end)
     legend_below(figure, columns=5)
     return figure
 

@@ -96,11 +96,11 @@ def main() -> None:
         figure = read_figures(root)[options.figure]
         drawn = zip(figure.files, files_drawn(figure, options.host), strict=True)
         frames = {file: sources.table(path) for file, path in drawn}
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        with mpl.rc_context(rc()):
+            FIGURES[options.figure](frames).savefig(options.out, metadata={"CreationDate": None})
     except (NumberError, RecordError, SpecError) as error:
         sys.exit(f"spillway: figure {options.figure}: {error}")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(rc()):
-        FIGURES[options.figure](frames).savefig(options.out, metadata={"CreationDate": None})
 
 
 if __name__ == "__main__":

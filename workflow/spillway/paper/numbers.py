@@ -167,7 +167,12 @@ def parts(key: str, definition: Number, sources: Sources) -> Iterator[tuple[tupl
     for column in definition.groups:
         _refuse_gaps(f"{NUMBERS}: {key}: data/{file}", selected[column])
     for group, part in selected.groupby(definition.groups, sort=False):
-        yield tuple(map(str, group)), part
+        yield tuple(map(_group_name, group)), part
+
+
+def _group_name(value: object) -> str:
+    """The value of a `by` column as text; without a point if whole, since pandas reads whole numbers beside gaps as floats."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _value(key: str, group: tuple[str, ...], definition: Number, rows: pd.DataFrame, sources: Sources) -> Value:

@@ -90,9 +90,7 @@ RESIDENCY = {
 
 SHIFTS = {
     **KEYS,
-    "shift": Column(
-        INTEGER, "its number within the cell, from 0; one counts if requests go on until speed was back or the next shift came"
-    ),
+    "shift": Column(INTEGER, "its number within the cell, from 0; one counts if requests go on until the next"),
     "at_s": Column(REAL, "cell's clock when other experts became unpopular: a multiple of the period in Unix time"),
     "matched_tpot_s": Column(REAL, "median TPOT of the same plan, whose experts stay, under the same routing without shifts"),
     "recovered_s": Column(
@@ -110,7 +108,7 @@ STEP_TIMES = {
         "all; experts move: while swaps were made; plan does not match: while another set of experts was unpopular than the "
         "one that the plan is for",
     ),
-    "steps": Column(INTEGER, "gaps between two chunks of one answer of a measured request, in that phase"),
+    "steps": Column(INTEGER, "gaps between two chunks with output of one answer of a measured request, in that phase"),
     "median_s": Column(REAL, "their median"),
     "p99_s": Column(REAL, "their 99th percentile"),
 }
