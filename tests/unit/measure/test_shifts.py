@@ -58,8 +58,8 @@ def test_both_tables_of_the_experiment() -> None:
     assert every_s == 30
     # The cells begin 10 s before a shift to the second set of experts, for which the plan is not.
     speeds = {
-        "all in VRAM": [0.004] * 20, "static, no shift": [0.008] * 20, "following, no shift": [0.008] * 20,
-        "static": [0.008] * 10 + [0.02] * 10, "following": [0.008] * 10 + [0.03] * 5 + [0.008] * 5,
+        "all in VRAM": [0.004] * 45, "static, no shift": [0.008] * 45, "following, no shift": [0.008] * 45,
+        "static": [0.008] * 10 + [0.02] * 30 + [0.008] * 5, "following": [0.008] * 10 + [0.03] * 5 + [0.008] * 30,
     }  # fmt: skip
     tables: dict[str, list[dict[str, Any]]] = {"requests": [], "chunks": [], "cells": [], "residency": []}
     for arm, tpots in speeds.items():
@@ -68,7 +68,7 @@ def test_both_tables_of_the_experiment() -> None:
         tables["chunks"] += chunks
         started = {"started_at": "2023-11-14T22:13:20.000+00:00"}  # 1,700,000,000 s: 20 s of an even turn are over
         tables["cells"].append({"run": "r", "boot": 0, "arm": arm, "cell": "decode"} | started)
-    for second in range(1, 21):
+    for second in range(1, 46):
         row = {"run": "r", "boot": 0, "cell": "decode", "t_s": float(second), "swaps": 3 if 11 <= second <= 15 else 0}
         tables["residency"].append(row | {"arm": "following"})
     made = shift_tables(asked.on, tables)
@@ -76,9 +76,9 @@ def test_both_tables_of_the_experiment() -> None:
     assert shift == {"run": "r", "boot": 0, "arm": "following", "cell": "decode", "shift": 0, "matched_tpot_s": 0.008,
                      "at_s": 10.0, "recovered_s": pytest.approx(5.1)}  # fmt: skip
     times = {(row["arm"], row["phase"]): (row["steps"], round(row["median_s"], 6)) for row in made["step_times"]}
-    assert times[("all in VRAM", "all")] == (40, 0.004)
+    assert times[("all in VRAM", "all")] == (90, 0.004)
     assert times[("following", "experts move")] == (10, 0.03)
-    assert times[("static", "plan does not match")] == (20, 0.02)
+    assert times[("static", "plan does not match")] == (60, 0.02)
     assert ("static, no shift", "plan does not match") not in times and len(times) == 7
 
 
