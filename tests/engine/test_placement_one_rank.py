@@ -71,13 +71,6 @@ def test_staging_can_be_switched_off(tmp_path):
     assert proof.staging_bytes == 0 and proof.switch_over is None
 
 
-def test_dummy_loading_fills_each_placed_weight_once_and_nothing_is_hidden_afterwards(tmp_path, measured):
-    # Seen from the model, the list of layers, and each of five layers; the second one stays on the GPU whole.
-    assert one_rank(tmp_path, "dummy")["shown"] == [5, 1, 0, 1, 0, 0, 0]
-    assert measured[1]["shown"] == [5, 5, 1, 1, 1, 1, 1]
-    assert measured[1]["shown_later"] == one_rank(tmp_path, "dummy")["shown_later"] == 10
-
-
 @pytest.mark.parametrize(
     ("case", "reason"),
     [

@@ -31,6 +31,8 @@ class Physical:
 
 
 mapped: dict[int, tuple[int, Physical]] = {}
+_covered: set[int] = set()
+"""Addresses of the pages that mappings cover."""
 left = {"gpu": 1 << 62, "host": 1 << 62}
 calls: list[str] = []
 refuse: set[int] = set()
@@ -126,12 +128,13 @@ def cuMemAddressReserve(size, alignment, address, flags):
 
 def cuMemMap(address, size, offset, handle, flags):
     sound = offset == 0 and size == handle.size and address % PAGE == 0
-    overlaps = any(a < address + size and address < a + s for a, (s, _) in mapped.items())
-    if _refused("cuMemMap") or not sound or overlaps:
+    pages = range(address, address + size, PAGE)
+    if _refused("cuMemMap") or not sound or not _covered.isdisjoint(pages):
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
     _libc.mmap(address, size, _PROT_NONE, mmap.MAP_SHARED | _MAP_FIXED, handle.file, 0)
     handle.users += 1
     mapped[address] = (size, handle)
+    _covered.update(pages)
     return (CUresult.CUDA_SUCCESS,)
 
 
@@ -140,6 +143,7 @@ def cuMemUnmap(address, size):
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
     _libc.mmap(address, size, _PROT_NONE, _SHUT, -1, 0)
     _drop(mapped.pop(address)[1])
+    _covered.difference_update(range(address, address + size, PAGE))
     return (CUresult.CUDA_SUCCESS,)
 
 

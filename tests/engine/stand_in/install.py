@@ -102,7 +102,7 @@ class Worker:
         return scheduler_output.run()
 
 
-def settings(layers, load_format="safetensors"):
+def settings(layers):
     """The config.json of a model of so many layers, and as much of vLLM's configuration as placement looks at."""
     config = {
         "model_type": "qwen3_moe", "num_hidden_layers": layers, "hidden_size": HIDDEN, "moe_intermediate_size": WIDTH,
@@ -118,7 +118,6 @@ def settings(layers, load_format="safetensors"):
             use_ubatching=False,
         ),
         lora_config=None,
-        load_config=space(load_format=load_format),
         model_config=space(enable_sleep_mode=False, model="model", revision=None),
         offload_config=space(uva=space(cpu_offload_gb=0), prefetch=space(offload_group_size=0)),
         compilation_config=space(cudagraph_capture_sizes=[1, 2]),

@@ -1,4 +1,7 @@
-"""Experts that change places while one rank serves, on the stand-ins: `moving.py FOLDER CASE`; prints one JSON object."""
+"""Experts that change places while one rank serves, on the stand-ins: `moving.py FOLDER CASE`; prints one JSON object.
+
+Cases that only move take how many swaps to make and, to make very many, how many boundaries between steps to a step (1).
+"""
 
 import json
 import os
@@ -110,12 +113,15 @@ def check_journal():
 
 result: dict[str, object] = {}
 if case in ("moves", "moves unstaged", "host copy", "host copy unstaged"):
-    wanted = int(sys.argv[3])
+    wanted, boundaries = int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1
     random_swaps.feed(follower, generator, 2)
     slots, memory, units = follower.spare_slots(), dict(driver.left), len(driver.mapped)
     equal, count = True, 0
     while follower.swaps_done < wanted:
         count += 1
+        if count % boundaries:
+            follower.before_step(4)
+            continue
         if count % 25 == 0 and settled is not None:
             # A large step: staged, and nothing may move before it.
             placement().switch_over = settled.model_copy(update={"rows": 1})

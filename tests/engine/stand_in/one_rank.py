@@ -9,7 +9,7 @@ import install
 import torch
 
 folder, case = Path(sys.argv[1]), sys.argv[2]
-config, vllm_config = install.settings(5, "dummy" if case == "dummy" else "safetensors")
+config, vllm_config = install.settings(5)
 install.install(config, vllm_config)
 
 from spillway.placement import choose, plan, proof  # noqa: E402
@@ -43,10 +43,6 @@ try:
     plain = [install.RoutedExperts(name) for name in names]
     install.load_alike(ours, plain)
 
-    model_of_all = torch.nn.Module()
-    model_of_all.layers = torch.nn.ModuleList(ours)
-    result["shown"] = [sum("w13_weight" in name for name in m.state_dict()) for m in model_of_all.modules()]
-
     def copied(layer: torch.nn.Module) -> None:
         """As `.contiguous()` and replace_parameter do to a tensor with gaps."""
         for name in ("w13_weight", "w2_weight"):
@@ -59,7 +55,6 @@ try:
         layer.quant_method.after_loading = copied
         layer.quant_method.process_weights_after_loading(layer)
 
-    result["shown_later"] = len(model_of_all.state_dict())
     x, weights = torch.randn(70, install.HIDDEN).bfloat16(), torch.rand(70, install.TOP_K)
     picks = torch.randint(0, install.EXPERTS, (70, install.TOP_K), dtype=torch.int32)
     expected = [layer.forward_modular(x, weights, picks) for layer in plain]
