@@ -1,12 +1,9 @@
 """All experts' checksums at once are those of each alone, whatever their size, and tell apart what was moved or swapped."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".envs/engine-cpu/bin/python"
+from tests.engine.programs import run_in_engine
+
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 PROGRAM = """
 import torch
@@ -28,8 +25,4 @@ for dtype, shape in ((torch.bfloat16, (16, 24)), (torch.uint8, (8, 8)), (torch.u
 
 
 def test_all_at_once_equals_each_alone() -> None:
-    if not PYTHON.exists():
-        pytest.skip("no .envs/engine-cpu: make it with `scripts/setup engine-cpu`")
-    environment = {"PYTHONPATH": str(ROOT / "workflow"), "PATH": "/usr/bin:/bin", "HOME": "/tmp"}
-    done = subprocess.run([PYTHON, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_engine(PROGRAM, 100)

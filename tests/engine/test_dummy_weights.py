@@ -1,12 +1,9 @@
 """Dummy weights are filled once, with the values that vLLM gives them; what differs on a GPU is for tests/gpu."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".envs/engine-cpu/bin/python"
+from tests.engine.programs import run_in_engine
+
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 PROGRAM = """
 import sys, types
@@ -44,8 +41,4 @@ assert not hasattr(dummy_loader, "initialize_dummy_weights")
 
 
 def test_each_tensor_is_filled_once_with_the_values_of_vllm() -> None:
-    if not PYTHON.exists():
-        pytest.skip("no .envs/engine-cpu: make it with `scripts/setup engine-cpu`")
-    environment = {"PYTHONPATH": str(ROOT / "workflow"), "PATH": "/usr/bin:/bin", "HOME": "/tmp"}
-    done = subprocess.run([PYTHON, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_engine(PROGRAM, 280)
