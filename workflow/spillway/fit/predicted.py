@@ -6,7 +6,6 @@ The paper prints it before anybody has run anything there. A test compares the f
 """
 
 import csv
-import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from spillway.placement import choose
 from spillway.placement.plan import identify_model, moe_layers
 from spillway.placement.routing import SyntheticRouting
 from spillway.record import manifest
-from spillway.record.shared_lock import publishing
 from spillway.spec.arm import Arm, PlanChoice
 from spillway.spec.experiment import OnHost as Asked
 from spillway.spec.experiment import Resolved, resolve
@@ -87,30 +85,17 @@ def _amounts(plan: OnHost, predicted: Budget, experts: int) -> dict[str, Any]:
 def text(root: Path) -> str:
     """The file's content as it is computed now."""
     predicted = rows(root)
-    return _csv(list(predicted[0]), predicted)
+    made = io.StringIO()
+    writer = csv.DictWriter(made, list(predicted[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(predicted)
+    return made.getvalue()
 
 
 def write(root: Path) -> Path:
     """Write the file and its row of the manifest; returns the file's path."""
-    data = root / manifest.DATA
-    content = text(root).encode()
-    with publishing(data):
-        listed = manifest.read_manifest(data)
-        (data / FILE).parent.mkdir(exist_ok=True)
-        (data / FILE).write_bytes(content)
-        counted = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "rows": len(rows(root))}
-        merged: dict[str, dict[str, Any]] = {**listed, FILE: dict.fromkeys(manifest.COLUMNS, "") | {"file": FILE} | counted}
-        rewritten = _csv(manifest.COLUMNS, [merged[file] for file in sorted(merged)])
-        (data / manifest.MANIFEST).write_text(rewritten, encoding="utf-8")
-    return data / FILE
-
-
-def _csv(columns: list[str], content: list[dict[str, Any]]) -> str:
-    made = io.StringIO()
-    writer = csv.DictWriter(made, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(content)
-    return made.getvalue()
+    content = text(root)
+    return manifest.write_file(root / manifest.DATA, FILE, content.encode(), content.count("\n") - 1)
 
 
 if __name__ == "__main__":

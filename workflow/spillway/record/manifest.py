@@ -217,14 +217,29 @@ def _move_in(data: Path, staged: Path) -> list[Path]:
     _sync_folder(folder)
     manifest = read_manifest(data) if (data / MANIFEST).exists() else {}
     kept = {file: row for file, row in manifest.items() if (row["host"], row["experiment"]) not in whose}
-    merged = kept | rows
-    temporary = data / f".{MANIFEST}.{os.getpid()}"
-    _write_synced(temporary, _csv(merged[file] for file in sorted(merged)))
-    os.replace(temporary, data / MANIFEST)
-    _sync_folder(data)
+    _replace_manifest(data, kept | rows)
     (staged / ROWS).unlink()
     shutil.rmtree(staged)
     return published
+
+
+def _replace_manifest(data: Path, rows: Mapping[str, Mapping[str, str]]) -> None:
+    """Put the rows, by file, in the manifest's place: whole or not at all."""
+    temporary = data / f".{MANIFEST}.{os.getpid()}"
+    _write_synced(temporary, _csv(rows[file] for file in sorted(rows)))
+    os.replace(temporary, data / MANIFEST)
+    _sync_folder(data)
+
+
+def write_file(data: Path, file: str, content: bytes, rows: int) -> Path:
+    """Write a file below data/ that no run made, such as predicted/fit.csv, and its row of the manifest; returns its path."""
+    path = data / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with publishing(data):
+        _write_synced(path, content)
+        counted = {"file": file, "sha256": sha256(path), "bytes": str(len(content)), "rows": str(rows)}
+        _replace_manifest(data, {**read_manifest(data), file: dict.fromkeys(COLUMNS, "") | counted})
+    return path
 
 
 def _clear(data: Path, folder: Path) -> None:
