@@ -63,6 +63,18 @@ def test_it_prints_what_a_run_starts_on_every_host(project):
     assert compared >= 8
 
 
+@pytest.mark.parametrize(("name", "seconds"), [("e4_ttft_context", 200), ("e3_tpot_context", 90)])
+def test_an_experiment_of_long_prompts_may_wait_longer_for_an_answer_than_its_host_says(project, name, seconds):
+    asked = resolve(project, name, "h200")
+    assert isinstance(asked, Resolved) and isinstance(asked.on, OnHost)
+    python = project / ".envs" / asked.host.engine.environment / "bin/python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    way = arms.Way("", asked.on.served()[""], asked.on.model, asked.served_model, project / "model", None)
+    launch = arms.launch(Run(asked, project, "run", io.StringIO()), asked.on, way, project / "run")
+    assert launch.progress_timeout_s == seconds
+
+
 def test_an_arm_whose_cold_share_changes_while_it_serves_gets_the_extension_that_does_it(project):
     printed = started(dry_run.commands(project, "e14_plan_choice", "h200", None))
     assert printed and all("--worker-extension-cls" in command for command in printed)

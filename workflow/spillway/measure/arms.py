@@ -173,7 +173,7 @@ def launch(run: Run, on: OnHost, way: Way, folder: Path, overrides: Mapping[str,
         vocabulary=range(way.model.first_prompt_token, way.model.last_prompt_token + 1),
         full_batch=max((workload.most_streams for workload in workloads), default=1),
         long_prefill_tokens=min(longest, way.model.max_model_len - 1),
-        progress_timeout_s=engine.answer_timeout_s,
+        progress_timeout_s=on.answer_timeout_s or engine.answer_timeout_s,
     )
 
 

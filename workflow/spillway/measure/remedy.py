@@ -24,7 +24,7 @@ def remedy(error: Exception) -> str:
         case ServerNotReady():
             return (
                 "if the server was only slow, raise ready_timeout_s (start) or answer_timeout_s (first answers) in the host's "
-                "file in experiments/hosts/; if its log says more, act on that"
+                "file in experiments/hosts/, the latter also in the experiment's; if its log says more, act on that"
             )
         case OSError() if error.errno in NO_ROOM:
             return "make room on that disk, then start again: what is finished is kept and not measured twice"

@@ -96,6 +96,9 @@ class OnHost(Strict):
         default_factory=dict, description="name -> a way to serve the model; each gets the same boots and cells in turn"
     )
     cells: list[CellGroup] = Field(default_factory=list, description="absent: the experiment sends no load")
+    answer_timeout_s: PositiveFloat | None = Field(
+        default=None, description="silence on a request after which it has failed, of longer prompts than the host's is for"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "OnHost":
