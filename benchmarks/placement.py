@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--prompts", default="8000,32000")
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--memory", type=float, default=0.85, help="vLLM's gpu_memory_utilization")
+    parser.add_argument("--kv-cache-bytes", type=int, help="take so much for the KV cache of each GPU, instead of what is left")
     parser.add_argument("--stage-rows", help="value of SPILLWAY_STAGE_ROWS; default: measured")
     parser.add_argument("--load-format", default="dummy")
     parser.add_argument("--model", type=Path, help="a folder with weights, instead of dummy weights; outputs are compared")
@@ -138,6 +139,7 @@ def run_all(options: argparse.Namespace) -> None:
                 "load_format": options.load_format,
                 "tp": options.tp,
                 "memory": options.memory,
+                "kv_cache_bytes": options.kv_cache_bytes,
                 "plan": str(plan_path),
                 "host_experts": options.host_experts,
                 "shares": [None] if options.own_routing else shares,
@@ -244,6 +246,7 @@ def run_arm(spec: dict[str, Any]) -> None:
         skip_tokenizer_init=True,
         max_model_len=min(40960, max([4096, *(p + 512 for p in spec["prompts"])])),
         gpu_memory_utilization=spec["memory"],
+        kv_cache_memory_bytes=spec["kv_cache_bytes"],
         moe_backend="triton",
         enable_prefix_caching=False,
         max_num_seqs=16,

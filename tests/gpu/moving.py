@@ -55,8 +55,8 @@ def main():
 
     llm = LLM(
         model=request["model"], load_format="safetensors", skip_tokenizer_init=True, max_model_len=4096,
-        gpu_memory_utilization=0.5, moe_backend="triton", enable_prefix_caching=False, max_num_seqs=8,
-        tensor_parallel_size=request["tp"], seed=0,
+        gpu_memory_utilization=0.2, kv_cache_memory_bytes=4 * 2**30, moe_backend="triton", enable_prefix_caching=False,
+        max_num_seqs=8, tensor_parallel_size=request["tp"], seed=0,
         compilation_config={"pass_config": {"fuse_allreduce_rms": False}},
     )  # fmt: skip
     rng = random.Random(7)

@@ -117,6 +117,7 @@ def test_two_ranks_give_the_tokens_of_two_ranks_without_a_plan(stage_rows, tmp_p
 
     checkpoint, out = write_checkpoint(tmp_path / "checkpoint", "bf16"), tmp_path / "out"
     options = ["--load-format", "safetensors", "--host-experts", "9", "--tp", "2", "--stage-rows", stage_rows]
+    options += ["--memory", "0.2", "--kv-cache-bytes", str(4 * 2**30)]  # so little that such tests may run beside each other
     rows = run(out, "--model", str(checkpoint), *options)
     expect_same(rows, ["measured"])
     require_proof(load_plan(out / "plan.json"), out / "proof-ours0", 2)
