@@ -3,6 +3,7 @@
 Only ever written into a throw-away copy of the project; the host's title, which the paper prints, says what it is.
 """
 
+import json
 import random
 import statistics
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ LARGEST = ("h200x4", "h200x8")
 TITLE = "no machine: every number measured here is MADE UP, to test the text"
 Row = dict[str, Any]
 ALL_GPU = "all in VRAM"
+FAILED = """server ended with 1 before it was ready; the last lines of runs/made-up/e2_stock_offload/server.log:
+ValueError: No common block size for 64: the engine's log goes on for a while about this."""
 
 
 def make_up(project: Project) -> None:
@@ -43,6 +46,13 @@ def make_up(project: Project) -> None:
     _record(project, "e9_all_in_vram", LARGER)
     for host in LARGEST:
         record_largest(project, host)
+
+
+def fill(project: Project, host: str) -> None:
+    """Give the copy made-up data of a host that exists, for the experiments that it runs and that are not recorded yet."""
+    for name in names(project.root):
+        if not any((project.root / f"data/{host}").glob(f"{name}.*")):
+            _record(project, name, host)
 
 
 def record_largest(project: Project, host: str) -> None:
@@ -78,25 +88,28 @@ def _tables(project: Project, asked: Resolved, run: str) -> dict[str, list[Row]]
         for attempt in asked.on.attempts:
             found = {"attempt": attempt, "predicted": "weights", "found": "weights", "agrees": True}
             tables["attempts"].append(_row("attempts", run=run, **found))
-    for position, (arm, how) in enumerate(asked.on.served().items()):
+    for arm, how in asked.on.served().items():
         for boot in range(asked.on.boots_of(how)):
-            _serve(tables, asked, run, arm, how, boot, random.Random(f"{asked.name} {arm} {boot}"), fails=position == 3)
+            _serve(tables, asked, run, arm, how, boot, random.Random(f"{asked.name} {arm} {boot}"))
     if "requests" in tables:
         tables["link_line"] = link_lines(asked.on, tables)
     return {table: rows for table, rows in tables.items() if rows}
 
 
 def _serve(
-    tables: dict[str, list[Row]], asked: Resolved, run: str, arm: str, how: Arm, boot: int, chance: random.Random, fails: bool
+    tables: dict[str, list[Row]], asked: Resolved, run: str, arm: str, how: Arm, boot: int, chance: random.Random
 ) -> None:
     assert isinstance(asked.on, OnHost)
-    fails = fails and asked.name == "e2_stock_offload"
+    fails = how.arguments.get("block-size") == 64
     keys = {"run": run, "boot": boot} | ({"arm": arm} if arm else {})
     host_bytes = 17_170_000_000 if how.plan else None
     served = {"arm": arm or "served", "model": how.model or asked.on.model, "host_bytes": host_bytes, "host_experts": 1824}
     proved = {"gpu_bytes": 40_500_000_000, "host_read_bytes_per_s": 5.1e10, "host_copy_bytes_per_s": 5.54e10}
-    message = "No common block size for 64: the engine's log goes on for a while about this." if fails else None
+    message = FAILED if fails else None
     outcome = {"outcome": "failed" if fails else "served", "message": message, "startup_s": None if fails else 60.0}
+    outcome |= {"arguments": json.dumps(how.arguments, sort_keys=True)}
+    if how.routing:
+        outcome |= {"routing": f"synthetic: {how.routing.unpopular} experts (seed 0) get {how.routing.cold_share} of picks"}
     without_plan = dict.fromkeys([*proved, "host_experts"]) if not how.plan else {}
     tables["arms"].append(_row("arms", run=run, boot=boot, **(served | outcome | proved | without_plan)))
     if fails:
@@ -166,13 +179,16 @@ def _request(arm: str, how: Arm, share: float, load: Row, chance: random.Random)
 
 def _memory(keys: Row, how: Arm) -> list[Row]:
     gib = 2**30
-    gpu = {"all weights": (118.2, 118.4), "KV cache": (9.0, 9.0), "whole GPU": (None, 135.1)}
-    host = {"placed experts": (94.1, 94.1), "whole process": (None, 101.7)} if how.plan else {"whole process": (None, 7.2)}
+    log = "engine log and proof of placement" if how.plan else "engine log"
+    gpu = {"all weights": (118.2, 118.4, log), "KV cache": (9.0, None, None), "whole GPU": (None, 135.1, "driver")}
+    placed = {"placed experts": (94.1, 94.1, "proof of placement")} if how.plan else {}
+    host = placed | {"whole process": (None, 101.7 if how.plan else 7.2, "process memory")}
     return [
-        _row("memory", **keys, place=place, component=component, measured_from="made up", predicted_from="made up",
-             predicted_bytes=predicted and round(predicted * gib), measured_bytes=round(measured * gib))
+        _row("memory", **keys, place=place, component=component, measured_from=source,
+             predicted_from=predicted and "computed", predicted_bytes=predicted and round(predicted * gib),
+             measured_bytes=measured and round(measured * gib))
         for place, components in (("gpu 0", gpu), ("host", host))
-        for component, (predicted, measured) in components.items()
+        for component, (predicted, measured, source) in components.items()
     ]  # fmt: skip
 
 
@@ -204,4 +220,5 @@ def _provenance(asked: Resolved, run: str) -> Row:
         "engine": "vLLM of no version", "environment_hash": "0" * 64, "commit": "0" * 40, "dirty": False,
         "measured_at": "2000-01-01T00:00:00+00:00", "host_cpu_model": "no processor", "host_cores_usable": 16,
         "host_memory_bytes": 2**37, "host_numa_nodes": 1, "host_gpus": 1, "host_os": "no system", "host_kernel": "none",
+        "host_gpu0_name": "no GPU", "host_gpu0_memory_bytes": 2**37, "host_nvidia_driver": "no driver",
     }  # fmt: skip

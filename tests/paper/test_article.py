@@ -243,6 +243,14 @@ def gpu(content: Content, tmp_path_factory: pytest.TempPathFactory) -> Content:
     return dataclasses.replace(numbers, numbers=numbers.numbers | asked, left_out=left_out, experiments=experiments)
 
 
+def undecided(gpu: Content) -> Content:
+    """As if no level of the first arm had enough turns to be judged, and the agents' server had started once."""
+    group = gpu.numbers["agents.capacity"][0].group
+    numbers = changed(gpu, "agents.capacity", group, value=0.0)
+    numbers = changed(numbers, "agents.capacity_is", group, value="at least")
+    return changed(numbers, "server.boots", value=1.0)
+
+
 def nothing_run(content: Content) -> Content:
     """The numbers of a host that ran no experiment."""
     reasons = {name: "no time" for name in content.experiments[content.host] if not name.startswith(("e10", "e11"))}
@@ -268,7 +276,7 @@ def test_every_sentence_is_said_on_some_host(
         return say(self, key)
 
     monkeypatch.setattr(article.Sentences, "say", remember)
-    for variant in (content, gpu, nothing_run(content)):
+    for variant in (content, gpu, undecided(gpu), nothing_run(content)):
         build(root, variant)
     for language in read_languages(ROOT).values():
         assert sorted(set(language.sentences) - said) == ["language.name"], f"{language.file}: the rest is said nowhere"
@@ -284,6 +292,23 @@ def test_a_cpu_host_says_that_its_speeds_are_none_of_a_gpu(made: dict[str, str],
         assert warning not in words(on_gpu[code])
         assert TITLE in words(on_gpu[code]), "the machine is named"
         assert not Reader(on_gpu[code]).unlinked
+
+
+def test_a_gpu_host_says_what_it_cannot_know(gpu: Content) -> None:
+    assert gpu.numbers["tpot.boots"][0].value == 3
+    some, every = undecided(gpu), "Each experiment on speed started its server once."
+    assert every not in words(build(ROOT, some)["en"]), "where one of them started more often"
+    assert "Some experiments on speed started their server once" in words(build(ROOT, some)["en"])
+    assert every in words(build(ROOT, changed(some, "tpot.boots", value=1.0))["en"])
+    arm = gpu.numbers["agents.capacity"][0].parts[0]
+    for code, unknown in (("en", "not known, for too few turns"), ("es", "no se sabe, por falta de turnos")):
+        assert f"{read_languages(ROOT)[code].names[arm]}: {unknown}" in words(build(ROOT, some)[code])
+
+
+def test_only_cells_that_write_a_text_have_a_time_for_each_token(gpu: Content) -> None:
+    page = words(build(ROOT, gpu)["en"])
+    assert "after 4096 tokens of context" in page and "4 agents at once" in page
+    assert "cold prompt" not in page and "context_tokens" not in page
 
 
 def test_what_was_not_run_stands_with_its_reason(made: dict[str, str], content: Content) -> None:

@@ -36,14 +36,17 @@ def test_every_section_has_its_measurements_and_says_that_they_are_made_up(built
         "wholly in GPU memory and placed",
         "Same host share, another choice",
         "The larger model on host",
-        "failed with: No common block size",
+        "uva, KV blocks of 64 failed with: server ended with 1",
+        "No common block size",
+        "decode of 4: 29.7 % cold",
         "671,026,419,200 parameters",
         "over the first",
-        "predicted to lack room for weights; found: weights",
+        "235B without a plan: predicted to lack room for weights; found: weights",
         "as predicted for the plan that was served, and as measured",
     ):
         assert said in words
     assert "No GPU took part" not in words
+    assert "1: no GPU, 128.0 GiB of memory each, driver no driver" in words
     assert "Not run: the largest model" not in words
     assert "??" not in words
 

@@ -2,13 +2,15 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from spillway.paper.content import Content
 from spillway.paper.numbers import evaluate
 from spillway.paper.render import render
-from tests.conftest import ROOT
+from tests.conftest import ROOT, copy_project
+from tests.paper.made_up import fill
 
 KNOWN = {"commit": "c", "data_hash": "d", "host": "cpu"}
 
@@ -78,6 +80,21 @@ def test_each_aim_is_said_to_be_met_or_missed_by_the_numbers(
     if good is not None:
         assert verdict(with_value(content, key, parts, good)) == "met"
     assert verdict(with_value(content, key, parts, bad)) == "missed"
+
+
+@pytest.mark.workflow
+def test_the_edition_of_that_host_says_each_thing_once(tmp_path: Path) -> None:
+    project = copy_project(tmp_path / "project")
+    fill(project, "h200")
+    content = evaluate(project.root, "h200")
+    text = render(ROOT / "paper/paper.en.tex.j2", content, KNOWN | {"host": "h200"})
+    assert "whatever the host of this edition" not in text
+    assert text.count(r"\caption{Rates of") == 1 and "Links of a GPU host" not in text
+    assert text.count(f"{{number.{content.numbers['links.host'][0].anchor.removeprefix('number.')}}}{{}}") == 1
+    for one_of_two in ("a demonstration", "without a GPU", "No GPU took part"):
+        assert one_of_two not in text
+    limits = " ".join(text[text.index("Not run on this host:") :].split(r"\item")[0].split())
+    assert r"e8\_quality" in limits and limits.endswith("and nothing stands in for it.")
 
 
 def test_limits_keep_apart_what_was_measured_here_and_there(content: Content) -> None:

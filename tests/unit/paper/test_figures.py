@@ -11,8 +11,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from spillway.paper.arm_figures import draw_follow, draw_plan_choice, draw_stock_offload
-from spillway.paper.figures import FIGURES
+from spillway.paper.figures import FIGURES, draw_agents
 from spillway.paper.memory_figure import draw_memory
+from spillway.paper.statistic import FEWEST
 from spillway.paper.style import arm_styles, contexts, rc
 from spillway.paper.tables import by_arm
 from spillway.record.parquet import RecordError
@@ -72,12 +73,27 @@ def test_the_text_font_lacks_what_it_would_show_as_something_else(character: str
     assert ord(character) not in font.get_charmap()
 
 
-def test_an_arm_that_never_answered_has_a_word_in_the_place_of_its_bar() -> None:
+def test_an_arm_that_never_answered_is_named_as_such_and_takes_no_room() -> None:
     rows = requests("decode", 64, ARMS[:3]) + requests("prefill", 2, ARMS[:3])
     arms = pd.DataFrame({"arm": ARMS[:4]})
     figure = draw_stock_offload({"e2_stock_offload.requests": pd.DataFrame(rows), "e2_stock_offload.arms": arms})
-    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [["none"], ["none"]]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [*ARMS[:3], f"{ARMS[3]}: no answer"]
+    for axes in figure.axes:
+        heights = [bar.get_height() for bar in axes.patches if bar.get_width() > 0]
+        assert heights == pytest.approx([0.8 / 3] * 3)
     assert [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()] == ["decode", "prefill"]
+
+
+def test_a_level_with_too_few_turns_has_no_5th_percentile() -> None:
+    few, enough = (
+        requests("agents", 64, ["placed"] * turns, rate_tok_per_s=50.0) for turns in (FEWEST["p5"] - 1, FEWEST["p5"])
+    )
+    rows = pd.DataFrame(few + [row | {"streams": 2} for row in enough])
+    capacity = pd.DataFrame({"floor_tok_per_s": [40.0]})
+    (axes,) = draw_agents({"e13_agents.requests": rows, "e13_agents.capacity": capacity}).axes
+    drawn = {str(line.get_label()): list(line.get_xdata()) for line in axes.lines}
+    assert (drawn["median"], drawn["5th percentile"]) == ([1, 2], [2])
 
 
 def test_cells_of_one_batch_share_a_panel_of_the_plan_choice() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from spillway.paper.content import ContentError, from_json, read_content
 from spillway.paper.format import ONE_BOOT
+from spillway.paper.markup import Latex
 from spillway.paper.numbers import NumberError, evaluate
+from spillway.paper.view import Numbers
 from spillway.spec.number import data_files, figures_drawn, read_numbers
 from spillway.spec.read import SpecError
 from tests.mini_project import REASON, cells, record, redefine
@@ -53,6 +55,20 @@ def test_another_host_stands_beside_once_it_is_recorded(mini: Path) -> None:
     (mini / "data/h200/e2_gpu.cells.parquet").unlink()  # recorded, for `boots` is there: so this one must be
     with pytest.raises(NumberError, match=r"there: .*data/h200/e2_gpu\.cells\.parquet: no such data file"):
         evaluate(mini, "cpu")
+
+
+def test_a_named_host_that_is_the_papers_own_gives_the_same_number_under_one_key(mini: Path) -> None:
+    same = "file: e1_here.cells, where: {outcome: ok}, column: rate_tok_per_s, statistic: median, unit: token/s, decimals: 1"
+    redefine(mini, "beside", f"{{host: cpu, {same}}}")
+    redefine(mini, "beside.share", '{ratio: [beside, rate], unit: "%"}')
+    content = evaluate(mini, "cpu")
+    assert content.same == {"beside": "rate"}
+    assert "beside" not in content.numbers
+    assert content.numbers["beside.share"][0].value == 100
+    assert from_json(json.loads(content.to_json())) == content
+    numbers = Numbers(content, Latex(), "en", "paper")
+    assert numbers.u("beside") == numbers.u("rate")
+    assert "beside" not in numbers.unused()
 
 
 def test_the_file_of_an_experiment_that_is_run_must_be_there(mini: Path) -> None:

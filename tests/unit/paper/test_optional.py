@@ -1,5 +1,6 @@
 """Numbers whose rows may be absent: only those that say so."""
 
+from pathlib import Path
 from typing import cast
 
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 from spillway.paper.content import Content
 from spillway.paper.format import words
 from spillway.paper.markup import Latex
-from spillway.paper.numbers import NumberError, Sources, parts
+from spillway.paper.numbers import NumberError, Sources, evaluate, parts
 from spillway.paper.view import Numbers
 from spillway.spec.number import Number
 
@@ -35,6 +36,17 @@ def test_any_other_number_without_rows_is_an_error() -> None:
         list(parts("key", asked(optional=False), cast(Sources, OneTable())))
 
 
+def test_provenance_that_only_some_hosts_have_is_optional(mini: Path) -> None:
+    path = mini / "paper/numbers.yaml"
+    added = "gpu: {file: e1_here.cells, provenance: host_gpu0_name, text: true%s}\n"
+    text = path.read_text()
+    path.write_text(text + added % ", optional: true")
+    assert evaluate(mini, "cpu").numbers["gpu"] == []
+    path.write_text(text + added % "")
+    with pytest.raises(NumberError, match=r"gpu: .*its provenance has no 'host_gpu0_name'"):
+        evaluate(mini, "cpu")
+
+
 def test_a_template_may_ask_for_it_and_need_not_print_it() -> None:
     content = Content("cpu", "", {"key": []}, {}, {}, {}, {"cpu": {}})
     numbers = Numbers(content, Latex(), "en", "paper")
@@ -42,5 +54,17 @@ def test_a_template_may_ask_for_it_and_need_not_print_it() -> None:
     assert not numbers.has("key")
 
 
-def test_a_cell_is_printed_in_words() -> None:
-    assert words("cold_share=0.05,streams=4") == "cold share 0.05, streams 4"
+@pytest.mark.parametrize(
+    ("cell", "printed"),
+    [
+        ("cold_share=0.05,streams=4", "5\u202f% cold, 4 streams"),
+        ("decode, uniform cold_share=0.296875", "decode, uniform: 29.7\u202f% cold"),
+        ("agents streams=1", "agents: 1 stream"),
+        ("context context_tokens=131072", "context: 131,072\u00a0tokens"),
+        ("once output_tokens=2", "once: output tokens 2"),
+        ("decode of 8", "decode of 8"),
+        ("cached_prefix", "cached prefix"),
+    ],
+)
+def test_a_cell_is_printed_in_words(cell: str, printed: str) -> None:
+    assert words(cell) == printed

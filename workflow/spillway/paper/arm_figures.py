@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spillway.paper.follow_figures import clocks, draw_cold_share, first_start
 from spillway.paper.format import words
-from spillway.paper.style import SMALL, WIDE_IN, Frames, arm_styles, categories, label, legend_below, panels, shares, times
+from spillway.paper.style import WIDE_IN, Frames, arm_styles, categories, label, legend_below, panels, shares, times
 from spillway.paper.tables import by_arm, counted
 
 PREFILL_TOKENS = 8
@@ -19,7 +18,7 @@ LATENCIES = (("tpot_s", 1e3, "TPOT (ms)"), ("ttft_s", 1.0, "TTFT (s)"))
 
 
 def draw_stock_offload(frames: Frames) -> Figure:
-    """Median TPOT and TTFT of each cell, a bar for each arm; an arm that failed has its outcome in the bar's place."""
+    """Median TPOT and TTFT of each cell, a bar for each arm that answered there; of one that never did, the legend says so."""
     return _bars(counted(frames["e2_stock_offload.requests"]), frames["e2_stock_offload.arms"])
 
 
@@ -81,29 +80,25 @@ def _bars(requests: pd.DataFrame, arms: pd.DataFrame) -> Figure:
     styles = arm_styles(names)
     written = requests.groupby("cell", sort=False)["asked_output_tokens"].max()
     cells = [list(written.index[written > PREFILL_TOKENS]), list(written.index[written <= PREFILL_TOKENS])]
-    figure, pair = panels(2, 0.8 + 0.09 * max(map(len, cells)) * (len(names) + 1))
+    answered = set(requests["arm"])
+    drawn = [arm for arm in names if arm in answered]
+    figure, pair = panels(2, 0.8 + 0.09 * max(map(len, cells)) * (len(drawn) + 1))
     for axes, of_panel, (column, factor, name) in zip(pair, cells, LATENCIES, strict=True):
         medians = requests.groupby(["arm", "cell"])[column].median() * factor
-        for position, arm in enumerate(names):
-            at = [y + (position - (len(names) - 1) / 2) * 0.8 / len(names) for y in range(len(of_panel))]
+        for position, arm in enumerate(drawn):
+            at = [y + (position - (len(drawn) - 1) / 2) * 0.8 / len(drawn) for y in range(len(of_panel))]
             values = [medians.get((arm, cell), float("nan")) for cell in of_panel]
             hatch = HATCHES[styles[arm]["linestyle"]]
             look = {"color": styles[arm]["color"], "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
-            axes.barh(at, values, height=0.8 / len(names), label=arm, **look)
-            _mark_absent(axes, at, values)
+            axes.barh(at, values, height=0.8 / len(drawn), label=arm, **look)
+        for arm in (arm for arm in names if arm not in answered):
+            axes.barh(0, float("nan"), color="none", label=f"{arm}: no answer")
         categories(axes, [words(cell) for cell in of_panel])
         axes.set_xscale("log")
         times(axes.xaxis)
         axes.set_xlabel(name)
     legend_below(figure, columns=3)
     return figure
-
-
-def _mark_absent(axes: Axes, at: list[float], values: list[float]) -> None:
-    for y, value in zip(at, values, strict=True):
-        if pd.isna(value):
-            axes.annotate("none", (0, y), xytext=(2, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
-                          va="center", fontsize=SMALL - 1)  # fmt: skip
 
 
 FIGURES: dict[str, Callable[[Frames], Figure]] = {

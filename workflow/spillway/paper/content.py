@@ -1,7 +1,7 @@
 """`numbers.json`: what paper, article and audit print, made once from the data."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ class Content:
     """All numbers of one host.
 
     `experiments`: host -> experiment -> why it has no data there, or None; `left_out`: key -> (host, experiment) that is not
-    run; `only_in`: key -> the one output that prints it; `ratios`: key -> the two numbers that it divides.
+    run; `only_in`: key -> the one output that prints it; `ratios`: key -> the two numbers that it divides; `same`: key of a
+    number of a named host -> the key under which this host, being that one, has the same number as its own.
     """
 
     host: str
@@ -62,6 +63,7 @@ class Content:
     only_in: dict[str, str]
     left_out: dict[str, tuple[str, str]]
     experiments: dict[str, dict[str, str | None]]
+    same: dict[str, str] = field(default_factory=dict)
 
     def not_run(self) -> dict[str, str]:
         """Experiment -> reason, of those that the host does not run."""
@@ -90,6 +92,7 @@ def from_json(content: dict[str, Any]) -> Content:
         only_in=content["only_in"],
         left_out={key: (host, experiment) for key, (host, experiment) in content["left_out"].items()},
         experiments=content["experiments"],
+        same=content["same"],
     )
 
 

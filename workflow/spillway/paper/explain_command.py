@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int | str:
         content = evaluate(root, host)
         made_of = list(chains(root, content))
         files = origins(root, content)
-        for key, group in asked:
+        for key, group in ((content.same.get(key, key), group) for key, group in asked):
             of_key = [chain for chain in made_of if chain.value.key == key]
             shown = [chain for chain in of_key if group in ("", chain.value.group)]
             if of_key and not shown:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from spillway.paper import arm_figures, quality_figures, seats_figures
 from spillway.paper.memory_figure import draw_memory
 from spillway.paper.numbers import NumberError, Sources
+from spillway.paper.statistic import FEWEST
 from spillway.paper.style import HALF_IN, Frames, arm_styles, contexts, label, level, one_axes, panels, rc
 from spillway.paper.tables import by_arm, counted
 from spillway.record.parquet import RecordError
@@ -32,7 +33,10 @@ def draw_ttft_context(frames: Frames) -> Figure:
 
 
 def draw_agents(frames: Frames) -> Figure:
-    """Speed of one stream against the streams at work, median and 5th percentile, with the floor; a panel for each arm."""
+    """Speed of one stream against the streams at work, median and 5th percentile, with the floor; a panel for each arm.
+
+    A level with too few turns for a 5th percentile has none, as in the paper's table.
+    """
     arms = by_arm(counted(frames["e13_agents.requests"]))
     floor = float(frames["e13_agents.capacity"]["floor_tok_per_s"].iloc[0])
     styles = arm_styles(arms)
@@ -43,8 +47,9 @@ def draw_agents(frames: Frames) -> Figure:
         levels = part.groupby("streams")["rate_tok_per_s"]
         color = styles[arm]["color"]
         axes.plot(levels.median(), color=color, marker="o", label="median")
-        tail = levels.quantile(0.05)
-        axes.plot(tail, color=color, marker="s", markerfacecolor="white", linestyle="--", label="5th percentile")
+        tail = levels.quantile(0.05)[levels.count() >= FEWEST["p5"]]
+        if not tail.empty:
+            axes.plot(tail, color=color, marker="s", markerfacecolor="white", linestyle="--", label="5th percentile")
         level(axes, floor, "floor")
         axes.set_xticks(sorted(part["streams"].unique()))
         axes.set_title(arm)

@@ -122,5 +122,19 @@ def with_unit(text: str, unit: str, language: str) -> str:
 
 
 def words(cell: str) -> str:
-    """A cell's name as words: `cold_share=0.05,streams=4` is `cold share 0.05, streams 4`."""
-    return cell.replace("_", " ").replace("=", " ").replace(",", ", ")
+    """A cell's name as English words: `decode cold_share=0.05,streams=4` is `decode: 5 % cold, 4 streams`."""
+    before, _, last = cell.rpartition(" ")
+    name, settings = (before, last.split(",")) if "=" in last else (cell, [])
+    told = ", ".join(_setting(*setting.split("=", 1)) for setting in settings)
+    return ": ".join(filter(None, [name.replace("_", " "), told]))
+
+
+def _setting(name: str, value: str) -> str:
+    match name:
+        case "cold_share":
+            return with_unit(f"{100 * float(value):.3g}", "%", "en") + " cold"
+        case "streams":
+            return f"{value} stream" if value == "1" else f"{value} streams"
+        case "context_tokens" | "prompt_tokens" | "prefix_tokens":
+            return with_unit(number(int(value), 0), "tokens", "en")
+    return f"{name.replace('_', ' ')} {value}"

@@ -70,10 +70,13 @@ class Sources:
 def evaluate(root: Path, host: str) -> Content:
     """Every number for a host; raises NumberError, RecordError or SpecError at a fault.
 
-    Left out are those whose experiment the host does not run, and ratios of these.
+    Left out are those whose experiment the host does not run, and ratios of these. A number of a named host that is this
+    host's own number once more is had under one key only.
     """
     sources = Sources(root, host)
-    numbers = read_numbers(root)
+    defined = read_numbers(root)
+    same = _same(defined, host)
+    numbers = {key: _with_parts(definition, same) for key, definition in defined.items() if key not in same}
     files = {key: source_file(definition, host) for key, definition in numbers.items()}
     absent = not_run(root, filter(None, files.values()), host)
     values: dict[str, list[Value]] = {}
@@ -102,8 +105,15 @@ def evaluate(root: Path, host: str) -> Content:
         ratios={key: definition.ratio for key, definition in numbers.items() if definition.ratio},
         only_in={key: definition.only_in for key, definition in numbers.items() if definition.only_in},
         left_out=left_out,
-        experiments=_experiments(root, host, numbers),
+        experiments=_experiments(root, host, defined),
+        same=same,
     )
+
+
+def _same(numbers: dict[str, Number], host: str) -> dict[str, str]:
+    own = {number.model_dump_json(exclude={"host"}): key for key, number in numbers.items() if number.host is None}
+    named = {key: number.model_dump_json(exclude={"host"}) for key, number in numbers.items() if number.host == host}
+    return {key: own[made] for key, made in named.items() if made in own}
 
 
 def _experiments(root: Path, paper_host: str, numbers: dict[str, Number]) -> dict[str, dict[str, str | None]]:
@@ -111,6 +121,10 @@ def _experiments(root: Path, paper_host: str, numbers: dict[str, Number]) -> dic
     asked = {name: read_spec(Experiment, root / EXPERIMENTS / f"{name}.yaml").hosts for name in names(root)}
     of_host = {host: [name for name in asked if host in (paper_host, *asked[name])] for host in hosts}
     return {host: {name: why_not(root, name, host, paper_host) for name in known} for host, known in of_host.items()}
+
+
+def _with_parts(number: Number, same: dict[str, str]) -> Number:
+    return number.model_copy(update={"ratio": number.ratio and tuple(same.get(part, part) for part in number.ratio)})
 
 
 def _refuse_equal_anchors(numbers: dict[str, list[Value]]) -> None:
@@ -127,7 +141,7 @@ def source_file(definition: Number, host: str) -> str | None:
 
 def _values(key: str, definition: Number, sources: Sources, printed: dict[tuple[object, ...], Value]) -> list[Value]:
     if definition.provenance is not None:
-        return [_provenance(key, definition, sources)]
+        return _provenance(key, definition, sources)
     values = []
     for group, rows in parts(key, definition, sources):
         value = _value(key, group, definition, rows, sources)
@@ -256,11 +270,13 @@ def _relative(key: str, definition: Number, values: list[Value]) -> list[Value]:
     return relative
 
 
-def _provenance(key: str, definition: Number, sources: Sources) -> Value:
+def _provenance(key: str, definition: Number, sources: Sources) -> list[Value]:
     file = source_file(definition, sources.host) or ""
     sources.table(file)
     found = provenance(sources.root / manifest.DATA / file)
     name = definition.provenance or ""
+    if found.get(name) in (None, "") and definition.optional:
+        return []
     if found.get(name) in (None, ""):
         raise NumberError(f"{NUMBERS}: {key}: data/{file}: its provenance has no {name!r}; it has: {', '.join(found)}")
     listed, value = sources.manifest[file], found[name]
@@ -269,7 +285,7 @@ def _provenance(key: str, definition: Number, sources: Sources) -> Value:
         shown = convert(float(value), name, definition.unit)
     printed = dict.fromkeys(LANGUAGES, shown) if isinstance(shown, str) else texts(shown, definition.decimals)
     where_from = f"data/{file}", listed["sha256"], listed["run"]
-    return Value(key, (), shown, printed, definition.unit, *where_from, "", f"provenance: {name}", 0)
+    return [Value(key, (), shown, printed, definition.unit, *where_from, "", f"provenance: {name}", 0)]
 
 
 def _ratio(key: str, definition: Number, values: dict[str, list[Value]]) -> list[Value]:

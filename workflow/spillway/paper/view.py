@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from spillway.paper.markup import Marked, Markup
 from spillway.spec.number import NUMBERS
 
 Output = Literal["paper", "article"]
+LEDGER_CHARS = 60
+"""A text longer than this, such as a server's last words, would take a page of the appendix; the audit has it whole."""
 
 
 class RenderError(Exception):
@@ -81,7 +84,7 @@ class Numbers:
     def ledger(self, file: str) -> list[dict[str, str]]:
         """Every number of this output from a file, for the provenance appendix; does not count as a use.
 
-        `head` is the key where a number with several groups begins, and empty on its other lines.
+        `head` is the key where a number with several groups begins, and empty on its other lines; a long text is cut.
         """
         lines, before = [], ""
         for value in (value for value in self._of_output() if value.file == file):
@@ -91,7 +94,7 @@ class Numbers:
                     "head": value.key if value.parts and value.key != before else "",
                     "key": value.key,
                     "group": value.group if value.parts else "",
-                    "text": self._with_unit(value),
+                    "text": self._in_ledger(value),
                     "where": (_without_group(value) or "all rows") if value.rows else "",
                     "what": value.what,
                     "rows": str(value.rows) if value.rows else "",
@@ -127,7 +130,12 @@ class Numbers:
     def _with_unit(self, value: Value) -> str:
         return with_unit(value.texts[self.language], value.unit, self.language)
 
+    def _in_ledger(self, value: Value) -> str:
+        text = self._with_unit(value)
+        return textwrap.shorten(text, LEDGER_CHARS, placeholder=" ...") if len(text) > LEDGER_CHARS else text
+
     def _known(self, key: str) -> list[Value]:
+        key = self.content.same.get(key, key)
         if key in self.content.left_out:
             host, experiment = self.content.left_out[key]
             named = f", host={host!r}" if host != self.content.host else ""
