@@ -252,15 +252,14 @@ def undecided(gpu: Content) -> Content:
 
 
 def nothing_run(content: Content) -> Content:
-    """The numbers of a host that ran no experiment."""
+    """The numbers of a host that ran no experiment, where no other did either."""
     reasons = {name: "no time" for name in content.experiments[content.host] if not name.startswith(("e10", "e11"))}
-    experiments = content.experiments[content.host] | reasons
     left_out = {
         key: (content.host, experiment)
         for key, group in content.numbers.items()
         if group and (experiment := group[0].file.split("/")[-1].split(".")[0]) in reasons
     }
-    everywhere = content.experiments | {content.host: experiments}
+    everywhere = {host: {name: reasons.get(name) for name in known} for host, known in content.experiments.items()}
     return dataclasses.replace(content, left_out=content.left_out | left_out, experiments=everywhere)
 
 

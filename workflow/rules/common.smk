@@ -44,7 +44,7 @@ def experiments():
 @cache
 def figures():
     """Names of the figures that can be made."""
-    return sorted(checked(number.read_figures, ROOT))
+    return sorted(checked(number.read_figures, ROOT, HOST))
 
 
 @cache
@@ -55,7 +55,7 @@ def figures_of_paper(host):
 
 def figure_data(wildcards):
     """The tables that one figure draws."""
-    figure = checked(number.read_figures, ROOT)[wildcards.figure]
+    figure = checked(number.read_figures, ROOT, wildcards.host)[wildcards.figure]
     return [f"data/{file}" for file in number.files_drawn(figure, wildcards.host)]
 
 

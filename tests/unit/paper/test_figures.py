@@ -30,7 +30,7 @@ def requests(cell: str, tokens: int, arms: list[str], **columns: object) -> list
 
 
 def test_every_figure_of_the_list_has_a_function_and_the_other_way_round() -> None:
-    assert set(read_figures(ROOT)) == set(FIGURES)
+    assert set(read_figures(ROOT, "cpu")) == set(FIGURES)
 
 
 def test_an_arm_looks_the_same_whoever_stands_beside_it() -> None:
@@ -136,11 +136,11 @@ def test_with_one_shift_the_clock_is_not_known() -> None:
 
 
 def test_a_figure_that_names_a_host_is_of_its_data_in_every_edition() -> None:
-    figure = read_figures(ROOT)["follow"]
+    figure = read_figures(ROOT, "cpu")["follow"]
     for host in ("cpu", "h200", "h200x2"):
         assert files_drawn(figure, host)[0] == "h200/e15_follow.requests.parquet"
         assert "follow" in figures_drawn(ROOT, host)
-    assert files_drawn(read_figures(ROOT)["memory"], "cpu") == ["cpu/e1_memory.memory.parquet"]
+    assert files_drawn(read_figures(ROOT, "cpu")["memory"], "cpu") == ["cpu/e1_memory.memory.parquet"]
 
 
 def test_a_place_of_which_nothing_is_predicted_still_has_its_scale() -> None:

@@ -71,6 +71,35 @@ def test_a_named_host_that_is_the_papers_own_gives_the_same_number_under_one_key
     assert "beside" not in numbers.unused()
 
 
+def test_another_host_gives_the_number_where_the_papers_own_does_not_run_the_experiment(mini: Path) -> None:
+    source = "otherwise: h200, where: {outcome: ok}, column: ttft_s, statistic: min, unit: ms"
+    redefine(mini, "near", f"{{file: e1_here.cells, {source}}}")
+    redefine(mini, "far", f"{{file: e2_gpu.cells, {source}}}")
+    content = evaluate(mini, "cpu")
+    assert content.numbers["near"][0].file == "data/cpu/e1_here.cells.parquet"
+    assert content.left_out["far"] == ("h200", "e2_gpu"), "not recorded there yet"
+    record(mini, "e2_gpu", "h200", cells=cells(), boots=cells())
+    content = evaluate(mini, "cpu")
+    assert content.numbers["far"][0].file == "data/h200/e2_gpu.cells.parquet"
+    assert "h200/e2_gpu.cells.parquet" in data_files(mini, "cpu")
+    own = evaluate(mini, "h200")
+    assert own.numbers["far"] == content.numbers["far"]
+    assert own.left_out["near"] == ("h200", "e1_here")
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("{file: e2_gpu.cells, host: h200, otherwise: h200, statistic: count}", "otherwise: found beside host"),
+        ("{file: published/figures.csv, otherwise: h200, statistic: count}", "otherwise: found beside the path"),
+    ],
+)
+def test_otherwise_beside_what_decides_already_is_refused(mini: Path, source: str, fault: str) -> None:
+    redefine(mini, "far", source)
+    with pytest.raises(SpecError, match=fault):
+        evaluate(mini, "cpu")
+
+
 def test_the_file_of_an_experiment_that_is_run_must_be_there(mini: Path) -> None:
     with pytest.raises(NumberError, match=r"paper/numbers\.yaml: gone: .*data/h200/e2_gpu\.cells\.parquet: no such data file"):
         evaluate(mini, "h200")
@@ -169,5 +198,5 @@ def test_numbers_json_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_defaults_of_definitions(mini: Path) -> None:
-    assert read_numbers(mini)["requests"].only_in == "article"
-    assert read_numbers(mini)["rate.by"].groups == ["arm", "streams"]
+    assert read_numbers(mini, "cpu")["requests"].only_in == "article"
+    assert read_numbers(mini, "cpu")["rate.by"].groups == ["arm", "streams"]

@@ -219,7 +219,7 @@ def test_every_table_is_complete_and_written_as_its_columns_say(fortnight, figur
         parquet.write(tmp_path / f"{table}.parquet", table, rows, {})
         experiment = "e10_activity" if table.startswith("activity_") else "e11_seats"
         frames[f"{experiment}.{table}"] = parquet.read(tmp_path / f"{table}.parquet")
-    drawn_from = read_figures(ROOT)
+    drawn_from = read_figures(ROOT, "cpu")
     for name, draw in FIGURES.items():
         drawn = draw({file: frames[file] for file in drawn_from[name].files})
         assert all(axes.has_data() for axes in drawn.axes), name

@@ -45,7 +45,7 @@ class Origin:
 def chains(root: Path, content: Content) -> Iterator[Chain]:
     """The chain of every value of a host's numbers, in the order of paper/numbers.yaml."""
     sources = Sources(root, content.host)
-    for key, definition in read_numbers(root).items():
+    for key, definition in read_numbers(root, content.host).items():
         values = content.numbers.get(key, [])
         if not values or definition.provenance is not None or definition.file is None:
             yield from (Chain(value, definition, [], []) for value in values)

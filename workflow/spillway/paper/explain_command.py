@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int | str:
     root = Path(".")
     try:
         host = chosen_host(root, options.host)
-        definitions = read_numbers(root)
+        definitions = read_numbers(root, host)
         asked = [_key_and_group(text) for text in options.key]
         for key, _ in asked:
             if key not in definitions:

@@ -98,7 +98,7 @@ def main() -> None:
     root = Path(".")
     try:
         sources = Sources(root, options.host)
-        figure = read_figures(root)[options.figure]
+        figure = read_figures(root, options.host)[options.figure]
         drawn = zip(figure.files, files_drawn(figure, options.host), strict=True)
         frames = {file: sources.table(path) for file, path in drawn}
         options.out.parent.mkdir(parents=True, exist_ok=True)

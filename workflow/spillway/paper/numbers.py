@@ -74,7 +74,7 @@ def evaluate(root: Path, host: str) -> Content:
     host's own number once more is had under one key only.
     """
     sources = Sources(root, host)
-    defined = read_numbers(root)
+    defined = read_numbers(root, host)
     same = _same(defined, host)
     numbers = {key: _with_parts(definition, same) for key, definition in defined.items() if key not in same}
     files = {key: source_file(definition, host) for key, definition in numbers.items()}

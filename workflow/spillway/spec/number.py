@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, PositiveFloat, RootModel, model_validator
 
@@ -30,6 +30,7 @@ class Number(Strict):
         description="<experiment>.<table> of the host in question, or a path in data/ such as published/figures.csv",
     )
     host: str | None = Field(default=None, description="another host than the one in question, for a comparison beside it")
+    otherwise: str | None = Field(default=None, description="the host to take where the one in question does not run it")
     where: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
         description="column -> the value that its rows have; @known: any value; @min and @max: the smallest and largest "
@@ -81,8 +82,11 @@ class Number(Strict):
             return self
         if self.file is None:
             raise ValueError("file: found nothing; expected a data file, or `ratio`")
-        if self.host is not None and "/" in self.file:
-            raise ValueError(f"host: found beside the path {self.file!r}; expected it beside <experiment>.<table>")
+        if (self.host or self.otherwise) and "/" in self.file:
+            key = "host" if self.host else "otherwise"
+            raise ValueError(f"{key}: found beside the path {self.file!r}; expected it beside <experiment>.<table>")
+        if self.host and self.otherwise:
+            raise ValueError("otherwise: found beside host; expected one of them")
         if self.provenance is not None:
             if self.where or self.column or self.statistic or self.by:
                 raise ValueError("provenance: found beside column, statistic, where or by; expected it alone with `file`")
@@ -139,6 +143,7 @@ class Figure(Strict):
 
     files: list[str] = Field(min_length=1, description="<experiment>.<table>, or a path in data/")
     host: str | None = Field(default=None, description="another host than the one in question, whose data it draws")
+    otherwise: str | None = Field(default=None, description="the host to draw where the one in question does not run it")
     in_paper: bool = Field(default=True, description="false: made only when asked for by name, since its data may be absent")
 
 
@@ -153,6 +158,9 @@ class Figures(RootModel[dict[str, Figure]]):
         return self
 
 
+Source = TypeVar("Source", Number, Figure)
+
+
 def data_file(file: str, host: str) -> str:
     """The path below data/ of a `file` of a number or figure: `<experiment>.<table>` of a host, or a path already."""
     return file if "/" in file else f"{host}/{file}.parquet"
@@ -163,14 +171,29 @@ def files_drawn(figure: Figure, host: str) -> list[str]:
     return [data_file(file, figure.host or host) for file in figure.files]
 
 
-def read_numbers(root: Path) -> dict[str, Number]:
-    """The numbers of the project by key; raises SpecError."""
-    return read(Numbers, root / NUMBERS).root
+def read_numbers(root: Path, host: str) -> dict[str, Number]:
+    """The numbers of the project by key, each with the host that it comes from in the edition of `host`; raises SpecError."""
+    return _decided(root, read(Numbers, root / NUMBERS).root, host)
 
 
-def read_figures(root: Path) -> dict[str, Figure]:
-    """The figures of the project by name; raises SpecError."""
-    return read(Figures, root / FIGURES).root
+def read_figures(root: Path, host: str) -> dict[str, Figure]:
+    """The figures of the project by name, each with the host that it draws in the edition of `host`; raises SpecError."""
+    return _decided(root, read(Figures, root / FIGURES).root, host)
+
+
+def _decided(root: Path, sources: dict[str, Source], host: str) -> dict[str, Source]:
+    """Numbers or figures whose `otherwise` has become their `host`, or has been dropped, since `host` has their data."""
+    files = {key: [data_file(file, host) for file in _files(source)] for key, source in sources.items() if source.otherwise}
+    absent = not_run(root, {file for each in files.values() for file in each}, host)
+    decided = {
+        key: {"otherwise": None, "host": sources[key].otherwise if any(file in absent for file in each) else None}
+        for key, each in files.items()
+    }
+    return {key: source.model_copy(update=decided.get(key, {})) for key, source in sources.items()}
+
+
+def _files(source: Number | Figure) -> list[str]:
+    return source.files if isinstance(source, Figure) else [source.file or ""]
 
 
 def not_run(root: Path, files: Iterable[str], paper_host: str) -> dict[str, str]:
@@ -183,14 +206,14 @@ def not_run(root: Path, files: Iterable[str], paper_host: str) -> dict[str, str]
 
 def figures_drawn(root: Path, host: str) -> list[str]:
     """The figures of the paper whose data the host has or must have, sorted; raises SpecError."""
-    drawn = {name: files_drawn(figure, host) for name, figure in read_figures(root).items() if figure.in_paper}
+    drawn = {name: files_drawn(figure, host) for name, figure in read_figures(root, host).items() if figure.in_paper}
     absent = not_run(root, {file for files in drawn.values() for file in files}, host)
     return sorted(name for name, files in drawn.items() if not any(file in absent for file in files))
 
 
 def data_files(root: Path, host: str) -> list[str]:
     """All files below data/ that the paper and the article need for a host, sorted; raises SpecError."""
-    wanted = {data_file(number.file, number.host or host) for number in read_numbers(root).values() if number.file}
-    figures = read_figures(root)
+    wanted = {data_file(number.file, number.host or host) for number in read_numbers(root, host).values() if number.file}
+    figures = read_figures(root, host)
     wanted |= {file for name in figures_drawn(root, host) for file in files_drawn(figures[name], host)}
     return sorted(wanted - set(not_run(root, wanted, host)))
