@@ -1,6 +1,7 @@
 """Real vLLM on the CPU with the tiny model: boots, answers, says what it is, and is gone afterwards."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from spillway.engine.processes import RUN_VARIABLE, marked_processes, process_memory
 from spillway.engine.server import Launch, serve
 from spillway.engine.tinymodel import SHAPE, SPECIAL_TOKENS, vocabulary, write_model
+from spillway.measure.arms import forget_prefixes
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("SPILLWAY_ENGINE_PYTHON", ROOT / ".envs" / "engine-cpu" / "bin" / "python"))
@@ -70,15 +72,19 @@ def test_real_server_proves_ready_answers_reports_itself_and_is_gone(launch: Lau
 @pytest.mark.engine
 @pytest.mark.timeout(300)
 def test_measured_prompt_is_not_answered_from_what_readiness_left_in_the_cache(launch: Launch, tmp_path: Path) -> None:
-    """The very prompt of the proof, without its salt, must find nothing; asked twice, it must find itself."""
+    """The very prompt of the proof, without its salt, must find nothing; asked twice, it must find itself, until forgotten."""
     from spillway.engine.readiness import _prompt
 
+    launch = replace(launch, environment=launch.environment | {"VLLM_SERVER_DEV_MODE": "1"})
     prompt = _prompt("prefill", 0, launch.vocabulary, launch.long_prefill_tokens)
     with serve(launch, tmp_path / "run", ready_timeout_s=200) as server:
         request = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0}
         cached = [complete(server.base_url, request)["usage"]["prompt_tokens_details"] for _ in range(2)]
+        forget_prefixes(server)
+        cached.append(complete(server.base_url, request)["usage"]["prompt_tokens_details"])
     assert (cached[0] or {}).get("cached_tokens", 0) == 0
     assert cached[1]["cached_tokens"] > 1800
+    assert (cached[2] or {}).get("cached_tokens", 0) == 0
 
 
 def complete(base_url: str, request: dict[str, object]) -> dict:

@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from mutations import Form
 from spillway.engine import lock, readiness, topology
 from spillway.engine.host import cpu_model
 from spillway.engine.server import Server
-from spillway.engine.tinymodel import SHAPE, configuration, safetensors
+from spillway.engine.tinymodel import SHAPE, Tensor, configuration, safetensors
 from spillway.fit.budget import capacity_of, stage_of_log
 from spillway.fit.checkpoint import INDEX, SINGLE, Folder, stored_bytes_by_component, stored_tensors
 from spillway.fit.command import answer
@@ -270,12 +270,13 @@ def placed_config(content: bytes, folder: Path) -> None:
 def checkpoints() -> list[bytes]:
     import numpy as np
 
-    tensors = {
-        "model.embed_tokens.weight": np.zeros((4, 2), np.float32),
-        "model.layers.0.mlp.experts.0.up_proj.weight": np.zeros((2, 2), np.float32),
-        "lm_head.weight": np.zeros((4, 2), np.float32),
+    shapes = {
+        "model.embed_tokens.weight": (4, 2),
+        "model.layers.0.mlp.experts.0.up_proj.weight": (2, 2),
+        "lm_head.weight": (4, 2),
     }
-    return [safetensors(iter(tensors.items())), (2).to_bytes(8, "little") + b"{}"]
+    tensors = [Tensor(name, "BF16", shape, partial(np.zeros, shape, np.float32)) for name, shape in shapes.items()]
+    return [b"".join(safetensors(tensors)), (2).to_bytes(8, "little") + b"{}"]
 
 
 @reader("bytes", checkpoints, FitError)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from readers import CLAUDE, CODEX, LAYERS, lines
 
-from spillway.engine.tinymodel import safetensors
+from spillway.engine.tinymodel import Tensor, safetensors
 from spillway.fit.checkpoint import Folder, read_header
 from spillway.load.scrape import COUNTERS, GAUGES, parse_metrics
 from spillway.placement.counts import ExpertCounts, LayerCounts, load_counts
@@ -163,7 +163,7 @@ def test_a_checkpoints_header_accounts_for_every_byte(folder: Path, shapes: list
     tensors = {
         f"model.layers.{n}.mlp.experts.{n}.up_proj.weight": np.zeros(shape, np.float32) for n, shape in enumerate(shapes)
     }
-    content = safetensors(iter(tensors.items()))
+    content = b"".join(safetensors(Tensor(name, "BF16", zeros.shape, zeros.copy) for name, zeros in tensors.items()))
     (folder / "model.safetensors").write_bytes(content)
     found = read_header(Folder(folder), "model.safetensors")
     assert {tensor.name: tensor.shape for tensor in found} == {name: values.shape for name, values in tensors.items()}

@@ -5,19 +5,19 @@ Only ever written into a throw-away copy of the project; the host's title, which
 
 import json
 import random
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
-from spillway.load import capacity
+from spillway.measure.levels import capacity_rows
 from spillway.measure.link_line import link_lines
 from spillway.record import manifest, parquet
 from spillway.record.provenance import new_run
 from spillway.record.tables import TABLES
 from spillway.spec.arm import Arm
 from spillway.spec.experiment import NotRun, OnHost, Resolved, names, resolve
+from spillway.spec.quality import Quality
 from spillway.spec.workload import Workload
 from tests.conftest import Project
 
@@ -39,7 +39,7 @@ def make_up(project: Project) -> None:
         path = project.root / f"experiments/{name}.yaml"
         content = yaml.safe_load(path.read_text())
         no_data = {"not_run": "Nobody made up any numbers for this experiment."}
-        content["hosts"][HOST] = content["hosts"].get(LIKE, no_data) if name != "e8_quality" else no_data
+        content["hosts"][HOST] = content["hosts"].get(LIKE, no_data)
         path.write_text(yaml.safe_dump(content, sort_keys=False))
     for name in names(project.root):
         _record(project, name, HOST)
@@ -80,8 +80,10 @@ def _tables(project: Project, asked: Resolved, run: str) -> dict[str, list[Row]]
         return {path.name.split(".")[1]: parquet.read_rows(path) for path in recorded}
     if asked.experiment.measures == "topology":
         return {"topology": list(_links(run))}
+    if isinstance(asked.on, Quality):
+        return _agreement(project, asked.on, run)
     assert isinstance(asked.on, OnHost)
-    tables: dict[str, list[Row]] = {"boots": [], "arms": [], "requests": [], "cells": [], "server_metrics": [], "capacity": []}
+    tables: dict[str, list[Row]] = {"boots": [], "arms": [], "requests": [], "cells": [], "server_metrics": []}
     tables["residency"] = []
     if asked.experiment.measures == "memory":
         tables = {"boots": [], "arms": [], "memory": [], "attempts": []}
@@ -93,6 +95,7 @@ def _tables(project: Project, asked: Resolved, run: str) -> dict[str, list[Row]]
             _serve(tables, asked, run, arm, how, boot, random.Random(f"{asked.name} {arm} {boot}"))
     if "requests" in tables:
         tables["link_line"] = link_lines(asked.on, tables)
+        tables["capacity"] = [_row("capacity", **row) for row in capacity_rows(asked, asked.on, tables)]
     return {table: rows for table, rows in tables.items() if rows}
 
 
@@ -118,7 +121,6 @@ def _serve(
     if "memory" in tables:
         tables["memory"] += _memory(keys, how)
         return
-    rates: dict[str, dict[int, list[float]]] = {}
     shares = asked.on.cold_shares()
     counts = any(other.count for other in asked.on.arms.values())
     for cell, workload in asked.on.workloads(how).items():
@@ -132,26 +134,11 @@ def _serve(
         for number in range(load["requests_ok"]):
             request = _request(arm, how, share, load, chance)
             tables["requests"].append(_row("requests", **keys, cell=cell, **routed, request=number, **request))
-            rates.setdefault(asked.on.situations()[cell], {}).setdefault(load["streams"], []).append(request["rate_tok_per_s"])
         usage = _row("server_metrics", **keys, cell=cell, kv_cache_usage_fraction=0.61)
         tables["server_metrics"].append(usage)
         for second in range(180) if how.residency == "follow" else ():
             moves = {"host_share_fraction": 0.05 + 0.2 * 0.9 ** (second % 60), "swaps": 9, "moved_bytes": 9 * 2**23}
             tables["residency"].append(_row("residency", **keys, cell=cell, t_s=float(second), **moves))
-    floor = asked.experiment.floor_tok_per_s
-    for situation, levels in rates.items() if floor else ():
-        tables["capacity"] += _levels(keys, situation, levels, floor or 0, {"cold_share_fraction": 0.05} if how.routing else {})
-
-
-def _levels(keys: Row, situation: str, rates: dict[int, list[float]], floor: float, routed: Row) -> Iterator[Row]:
-    levels = [capacity.level(streams, sample) for streams, sample in sorted(rates.items())]
-    held = capacity.capacity(levels, floor_tok_per_s=floor)
-    for level in levels:
-        sample = rates[level.streams]
-        speeds = {"median_tok_per_s": statistics.median(sample), "p5_tok_per_s": None, "median_prompt_tokens": 9000.0}
-        verdict = {"capacity_streams": held.streams, "capacity_is": "at least" if held.at_least else "exact"}
-        level_keys = {"situation": situation, "streams": level.streams, "requests": len(sample), "floor_tok_per_s": floor}
-        yield _row("capacity", **keys, **routed, **level_keys, **speeds, **verdict, margin_fraction=0.1)
 
 
 def _load(workload: Workload) -> Row:
@@ -190,6 +177,29 @@ def _memory(keys: Row, how: Arm) -> list[Row]:
         for place, components in (("gpu 0", gpu), ("host", host))
         for component, (predicted, measured, source) in components.items()
     ]  # fmt: skip
+
+
+def _agreement(project: Project, on: Quality, run: str) -> dict[str, list[Row]]:
+    """A comparison without tasks, in which placed and unplaced agree and two number formats do not."""
+    assert not on.tasks
+    tables: dict[str, list[Row]] = {"boots": [], "arms": [], "quality_agreement": [], "quality_texts": []}
+    for name, system in on.launched.items():
+        tables["boots"].append(_row("boots", run=run, arm=name, startup_s=40.0))
+        size = 452_984_832 if system.model is None else 226_492_416
+        proved = {"host_experts": 24, "host_bytes": size * 3 // 10, "gpu_bytes": size * 7 // 10, "staged_from_rows": 128}
+        place = proved | {"plan_sha256": "0" * 64, "backend": "TRITON"} if system.plan else {}
+        served = {"arm": name, "outcome": "served", "model": system.model or on.model, "startup_s": 40.0}
+        tables["arms"].append(_row("arms", run=run, **served, **place))
+    for name, pair in on.comparisons.items():
+        other = on.systems[pair.a].model != on.systems[pair.b].model
+        differs = {"largest_difference_nats": 7.125, "divergence_nats": 0.25, "diverged_texts": 6} if other else {}
+        same = {"same_first_fraction": 0.75 if other else 1.0, "identical_texts": 0 if other else 6, "identical": not other}
+        compared = {"comparison": name, "a": pair.a, "b": pair.b, "same": pair.same, "texts": 6, "tokens": 1212}
+        nll = {"a_nll_nats": 12.5 if other else 12.25, "b_nll_nats": 12.25}
+        tables["quality_agreement"].append(_row("quality_agreement", run=run, **compared, **nll, **differs, **same))
+        tables["quality_texts"].append(_row("quality_texts", run=run, **compared, text="river", written_tokens=64))
+    published = project.root / "data/cpu/e8_quality.quality_published.parquet"
+    return tables | {"quality_published": parquet.read_rows(published)}
 
 
 def _links(run: str) -> Iterator[Row]:

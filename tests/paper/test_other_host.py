@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from spillway.paper.content import Content
 from spillway.paper.numbers import evaluate
@@ -93,6 +94,12 @@ def test_the_edition_of_that_host_says_each_thing_once(tmp_path: Path) -> None:
     assert text.count(f"{{number.{content.numbers['links.host'][0].anchor.removeprefix('number.')}}}{{}}") == 1
     for one_of_two in ("a demonstration", "without a GPU", "No GPU took part"):
         assert one_of_two not in text
+    assert "Not run on this host:" not in text, "it runs every experiment"
+    path = project.root / "experiments/e8_quality.yaml"
+    asked = yaml.safe_load(path.read_text())
+    asked["hosts"]["h200"] = {"not_run": "There was no time for it."}
+    path.write_text(yaml.safe_dump(asked))
+    text = render(ROOT / "paper/paper.en.tex.j2", evaluate(project.root, "h200"), KNOWN | {"host": "h200"})
     limits = " ".join(text[text.index("Not run on this host:") :].split(r"\item")[0].split())
     assert r"e8\_quality" in limits and limits.endswith("and nothing stands in for it.")
 

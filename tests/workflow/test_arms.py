@@ -118,6 +118,33 @@ def test_arms_are_measured_in_turn_and_failures_are_rows(placed: Project) -> Non
     assert set(table(placed, "chunks")["arm"]) == set(list(ARMS)[:3])
 
 
+def test_arms_that_differ_in_the_cold_share_alone_share_a_start(placed: Project) -> None:
+    routing = ON_HOST["routing"]
+    assert isinstance(routing, dict)
+    arms = {
+        "5 % cold": {"plan": PLAN, "routing": routing | {"cold_share": 0.05}},
+        "uniform": {"plan": PLAN, "routing": routing},
+        "all in VRAM": {},
+    }
+    cells = [{"workload": {"kind": "prompt_sweep", "prompt_tokens": 96, "output_tokens": 4, "requests": 2}}]
+    write(placed, ON_HOST | {"arms": arms, "cells": cells})
+    said = measure(placed)
+    assert said.startswith("0\n"), said
+    assert said.count("uniform: served by the start of 5 % cold, with another cold share") == 2, "once in each boot"
+    starts = sorted(path.name for path in placed.root.glob("runs/made-up/e99_arms/*/boot*"))
+    assert starts == ["boot0 5 % cold", "boot0 all in VRAM", "boot1 5 % cold", "boot1 all in VRAM"]
+    rows = table(placed, "arms")
+    assert list(rows["outcome"]) == ["served"] * 6
+    assert list(rows[rows["boot"] == 0]["plan_sha256"].isna()) == [False, False, True]
+    for boot in (0, 1):
+        one, other, _ = rows[rows["boot"] == boot].to_dict("records")
+        assert (one["plan_sha256"], one["startup_s"]) == (other["plan_sha256"], other["startup_s"])
+    found = table(placed, "cells")
+    assert list(found["cold_share_fraction"]) == [0.05, 0.25, 0.25] * 2
+    # The same prompts again: what the first arm left in the prefix cache must not answer the second's.
+    assert set(found["marks"]) == {"too_few_samples: 2 of 5 for a median"} and set(found["cached_prompt_tokens"]) == {0}
+
+
 def test_where_no_arm_serves_nothing_is_published(placed: Project) -> None:
     write(placed, ON_HOST | {"boots": 1, "arms": {name: ARMS[name] for name in ("no proof", "dies at once")}})
     said = measure(placed)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from spillway.record import manifest, parquet
 from tests.conftest import Project
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.workflow
 
 FAST = ("--tokens-per-second", "2000", "--prefill-tokens-per-second", "1000000")
 MEASURE = ("python", "-m", "spillway.measure", "e8_quality", "--host", "cpu")
+MEASURE_THERE = (*MEASURE[:-1], "made-up")
 QUESTIONS = 24
 
 
@@ -55,3 +57,58 @@ def test_a_run_whose_server_died_goes_on_without_asking_an_answered_question_aga
     assert set(tables["quality_systems"].server) == {"launched"}
     provenance = parquet.provenance(Path(data / "cpu/e8_quality.quality_paired.parquet"))
     assert provenance["resumed"], "the interruption stands in the provenance"
+
+
+@pytest.fixture
+def placed(project: Project) -> Project:
+    """A copy with a GPU host that is made up, on which e8 compares placed with unplaced and asks no task."""
+    project.fake_engine(*FAST, program="placed_engine.py")
+    host = yaml.safe_load((project.root / "experiments/hosts/h200.yaml").read_text())
+    engine = {
+        "environment": "engine-cpu",
+        "module": "vllm.entrypoints.made_up",
+        "ready_timeout_s": 60.0,
+        "arguments": {"max-num-seqs": 2},
+    }
+    plan = {"choose": "random", "host_share": 0.25, "seed": 3}
+    on = {
+        "model": "tiny-qwen3-moe",
+        "seed": 8,
+        "systems": {"all in VRAM": {}, "placed": {"plan": plan, "variables": {"SPILLWAY_TEST_PROOF": "sound"}}},
+        "comparisons": {"placed against unplaced": {"a": "placed", "b": "all in VRAM"}},
+        "agreement": {"top": 4, "greedy_tokens": 4},
+    }
+    path = project.root / "experiments/e8_quality.yaml"
+    content = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(content | {"hosts": content["hosts"] | {"made-up": on}}, sort_keys=False))
+    (project.root / "experiments/hosts/made-up.yaml").write_text(yaml.safe_dump(host | {"engine": engine}))
+    return project
+
+
+def test_without_tasks_the_texts_alone_are_read_by_systems_that_proved_their_placement(placed: Project) -> None:
+    done = placed.run(*MEASURE_THERE)
+    assert done.returncode == 0, done.stderr
+    files = (placed.root / "data/made-up").glob("e8_quality.*.parquet")
+    tables = {file.name.split(".")[1]: parquet.read(file) for file in files}
+    assert set(tables) == {"boots", "arms", "quality_agreement", "quality_texts", "quality_tokens", "quality_published"}
+    [row] = tables["quality_agreement"].to_dict("records")
+    assert (row["a"], row["b"], row["texts"], row["identical"]) == ("placed", "all in VRAM", 6, True)
+    assert list(tables["quality_texts"].written_tokens) == [4] * 6
+    arms = tables["arms"].set_index("arm")
+    assert list(arms.index) == ["all in VRAM", "placed"] and set(arms.outcome) == {"served"}
+    # A quarter of 16 experts in each of 4 layers, by the proof, rounded up to pages.
+    assert arms.loc["placed", "host_experts"] == 16 and arms.loc["placed", "backend"] == "TRITON"
+    assert arms.loc["placed", "host_bytes"] >= 16 * 2 * 3 * 128 * 256
+    assert arms.loc["all in VRAM", ["host_experts", "host_bytes", "gpu_bytes"]].isna().all()
+    [run] = (placed.root / "runs/made-up/e8_quality").iterdir()
+    assert not (run / "replies.jsonl").read_text(), "nothing is asked"
+
+
+@pytest.mark.parametrize(("proof", "said"), [("absent", "no proof of placement"), ("bent", "proves plan 000000000000")])
+def test_texts_are_not_read_by_a_system_that_does_not_prove_its_placement(placed: Project, proof: str, said: str) -> None:
+    placed.edit("experiments/e8_quality.yaml", "SPILLWAY_TEST_PROOF: sound", f"SPILLWAY_TEST_PROOF: {proof}")
+    done = placed.run(*MEASURE_THERE)
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+    [run] = (placed.root / "runs/made-up/e8_quality").iterdir()
+    assert [path.stem for path in (run / "readings").iterdir()] == ["all in VRAM"]
+    assert not list((placed.root / "data/made-up").iterdir())

@@ -69,6 +69,27 @@ def test_an_arm_may_have_fewer_boots_and_cells(tmp_path: Path) -> None:
     assert list(on.workloads(served["less"])) == ["alone"]
 
 
+@pytest.mark.parametrize(
+    ("change", "shared"),
+    [
+        ({"routing": ROUTING | {"cold_share": 0.3}}, True),
+        ({"routing": ROUTING | {"unpopular": 3, "cold_share": 0.3}}, False),
+        ({"plan": {"choose": "random", "host_share": 0.5, "seed": 1}}, False),
+        ({"arguments": {"block-size": 64}}, False),
+        ({"residency": "follow"}, False),
+    ],
+)
+def test_one_start_serves_arms_that_differ_in_the_cold_share_alone(change: dict[str, Any], shared: bool) -> None:
+    arms = {"one": {"plan": PLAN, "routing": ROUTING}, "other": {"plan": PLAN, "routing": ROUTING} | change}
+    cell = {"workload": {"kind": "prompt_sweep", "prompt_tokens": 8, "output_tokens": 2, "requests": 2}}
+    on = OnHost.model_validate({"model": "m", "seed": 1, "arms": arms, "cells": [cell]})
+    one, other = on.served().values()
+    assert one.served_as(other) is other.served_as(one) is on.changes_cold_share is shared
+    moving = one.model_copy(update={"residency": "follow"})
+    assert not moving.served_as(moving), "where experts moved, the next arm would not begin as the plan says"
+    assert not Arm().served_as(Arm()), "without synthetic routing there is no cold share to change"
+
+
 def test_without_arms_there_is_one_way_to_serve() -> None:
     on = OnHost.model_validate({"model": "m", "seed": 1, "plan": PLAN, "routing": ROUTING, "cells": [SWEEP]})
     assert list(on.served()) == [""] and on.served()[""].plan == on.plan and on.cold_shares() == {}

@@ -62,6 +62,9 @@ HOST_FAULTS = [
 ]
 MODEL_FAULTS = [
     ("source.experts_per_token", 5, r"source.*: found 5; expected at most the 4 experts"),
+    ("source.kv_heads", 3, r"source.*: heads: found 4; expected a multiple of kv_heads, 3"),
+    ("source.format", "fp8", r"source.*: hidden: found 8; expected a multiple of 128, the block of fp8"),
+    ("source.format", "int4", r"source.*format: found 'int4'; expected: .*'bf16' or 'fp8'"),
     ("source.kind", "gguf", r"source.*gguf"),
     ("source.layer", 3, r"source\.layer: unknown key, found 3; did you mean layers"),
     ("weights", "trained", r"weights: found 'trained'; expected 'random' for tiny_moe"),

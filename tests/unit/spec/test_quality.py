@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from spillway.spec.experiment import Experiment, launched, resolve
+from spillway.spec.number import data_files, figures_drawn
 from spillway.spec.quality import Quality
 from spillway.spec.read import SpecError, read
 from tests.conftest import ROOT
@@ -45,6 +46,15 @@ def test_systems_are_launched_as_arms() -> None:
         ),
         ({"comparisons": {"c": {"a": "one", "b": "one"}}}, "comparisons.c: found 'one' twice"),
         ({"tasks": {"mmlu": ON["tasks"]["gsm8k"]}}, "mmlu"),
+        ({"tasks": {}}, "hosts.cpu: tasks: found none; expected one or more, or `agreement`"),
+        (
+            {
+                "tasks": {},
+                "agreement": {"greedy_tokens": 4},
+                "systems": ON["systems"] | {"v": {"remote": {"url": "u", "model": "m"}}},
+            },
+            "systems.v.remote: found one without tasks; expected it beside tasks",
+        ),
         (
             {"tasks": {"gsm8k": ON["tasks"]["gsm8k"] | {"margin_fraction": 5.0}}},
             "hosts.cpu.tasks.gsm8k.margin_fraction: found 5.0",
@@ -73,6 +83,23 @@ def test_systems_are_launched_as_arms() -> None:
 )
 def test_faults_name_key_found_and_expected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     assert said in faults(tmp_path, **changes)
+
+
+def test_without_tasks_agreement_is_enough_and_there_are_no_tables_of_answers() -> None:
+    asked = Quality.model_validate(ON)
+    alone = Quality.model_validate({key: ON[key] for key in ON if key != "tasks"} | {"agreement": {"greedy_tokens": 4}})
+    assert asked.not_made == {"arms"}
+    assert alone.not_made == {"arms", "quality_systems", "quality_answers", "quality_tasks", "quality_paired"}
+    placed = ON["systems"] | {"other": {"plan": {"choose": "random", "host_share": 0.25, "seed": 1}}}
+    assert Quality.model_validate(ON | {"systems": placed}).not_made == frozenset()
+
+
+@pytest.mark.parametrize(("host", "asked", "placed"), [("cpu", True, False), ("h200", False, True)])
+def test_the_paper_needs_no_file_of_a_table_that_a_host_does_not_make(host: str, asked: bool, placed: bool) -> None:
+    needed = {file.split(".")[1] for file in data_files(ROOT, host) if file.startswith(f"{host}/e8_quality.")}
+    assert {"quality_agreement", "quality_published"} <= needed
+    assert ({"quality_paired", "quality_answers"} <= needed) == asked == ("quality" in figures_drawn(ROOT, host))
+    assert ("arms" in needed) == placed
 
 
 def test_keys_of_another_kind_of_experiment_are_refused(tmp_path: Path) -> None:

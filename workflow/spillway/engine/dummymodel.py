@@ -18,7 +18,7 @@ def write_shape(folder: Path, config: dict[str, Any]) -> str:
         "tokenizer.json": tokenizer(config["vocab_size"]),
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": word(0)},
     }
-    return write_files(folder, {name: (json.dumps(content) + "\n").encode() for name, content in documents.items()})
+    return write_files(folder, {name: [(json.dumps(content) + "\n").encode()] for name, content in documents.items()})
 
 
 def word(token: int) -> str:

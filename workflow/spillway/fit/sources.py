@@ -5,7 +5,7 @@ from os.path import expandvars
 from pathlib import Path
 from typing import Any
 
-from spillway.engine.tinymodel import SHAPE, configuration
+from spillway.engine.tinymodel import configuration
 from spillway.fit.checkpoint import INDEX, SINGLE, Files, Folder, Stored, stored_tensors
 from spillway.fit.config import parse_config, read_config
 from spillway.fit.hub import HubFiles
@@ -50,7 +50,7 @@ def find_model(name: str, root: Path, headers: bool) -> Description:
             return _folder(name, root / ".envs" / source.setup / "model")
         if source.kind == "shape":
             return Description(name, str(path), dict(source.config), None, None)
-        return Description(name, str(path), configuration({key: getattr(source, key) for key in SHAPE}), None, None)
+        return Description(name, str(path), configuration(source.shape, source.format), None, None)
     if name in published_models():
         published = published_model(name)
         return Description(name, published.source, dict(published.config), None, published)

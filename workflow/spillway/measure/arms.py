@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,13 +60,20 @@ class Way:
 
 def ways(run: Run, on: OnHost) -> list[Way]:
     """Every arm of the experiment, with its model and its plan in place; raises MeasureError for one that cannot be made."""
-    found = []
+    found: list[Way] = []
+    folders: dict[str, Path] = {}  # a model that is made on the spot takes seconds
     for name, arm in on.served().items():
         model_name = arm.model or on.model
         model = run.asked.arm_models.get(name, run.asked.served_model)
-        folder = model_folder(model_name, model, run.root)
+        if model_name not in folders:
+            folders[model_name] = model_folder(model_name, model, run.root)
+        folder = folders[model_name]
         try:
-            plan = None if arm.plan is None else _plan(run.root, arm.plan, arm.routing, folder)
+            alike = next((way for way in found if way.arm.served_as(arm)), None)
+            if alike is not None:  # the plan of the start that serves both
+                plan = alike.plan
+            else:
+                plan = None if arm.plan is None else _plan(run.root, arm.plan, arm.routing, folder)
             if plan is not None and run.asked.host.engine.plan_variable is not None:
                 export_bare(plan)
         except PlanError as error:
@@ -124,7 +132,7 @@ def model_folder(name: str, model: Model, root: Path) -> Path:
     made = root / "build" / "models" / name
     match model.source:
         case TinyMoe() as source:
-            if (found := write_model(made, source.model_dump(exclude={"kind", "sha256"}))) != source.sha256:
+            if (found := write_model(made, source.shape, source.format)) != source.sha256:
                 raise MeasureError(
                     f"experiments/models/{name}.yaml: source.sha256: found {source.sha256}; as made here: {found}"
                 )
@@ -179,7 +187,7 @@ def launch(run: Run, on: OnHost, way: Way, folder: Path, overrides: Mapping[str,
 
 def given_arguments(host: Host, on: OnHost | None, arm: Arm) -> dict[str, Argument | list[str]]:
     """What host, experiment and arm give a server's command beside what its model asks for; the arm's word is the last."""
-    asks_workers = on is not None and (on.cold_shares() or arm.count)
+    asks_workers = on is not None and (on.changes_cold_share or arm.count)
     extension = {"worker-extension-cls": WORKER_EXTENSION} if asks_workers else {}
     return {**extension, **host.engine.arguments, **arm.arguments}
 
@@ -220,7 +228,7 @@ def _placement_variables(engine: Engine, on: OnHost, way: Way, folder: Path) -> 
         variables |= {STRATEGY_VARIABLE: STRATEGY, ROUTING_VARIABLE: synthetic(way.arm.routing).setting}
     if way.arm.count:
         variables[COUNTS_VARIABLE] = str(folder / "counts.json")
-    if on.cold_shares() or way.arm.count:
+    if on.changes_cold_share or way.arm.count:
         variables["VLLM_SERVER_DEV_MODE"] = "1"  # the server has /collective_rpc only then; it listens on loopback alone
     if way.plan is not None:
         way.plan.save(folder / "plan.json")
@@ -253,6 +261,18 @@ def set_cold_share(server: Server, share: float) -> None:
         raise ServerError(f"the cold share could not be set to {share:g}: the server answered: {found}")
 
 
+def forget_prefixes(server: Server) -> None:
+    """Empty the running server's prefix cache: the next arm is asked the same, and is to read it. Raises ServerError."""
+    deadline = time.monotonic() + RPC_TIMEOUT_S
+    while True:
+        answer = _post(server, "/reset_prefix_cache", None)
+        if answer.status_code == 200 and (not answer.content or answer.json().get("success", True)):
+            return
+        if answer.status_code != 200 or time.monotonic() > deadline:  # it fails while blocks are held by a request that ends
+            raise ServerError(f"/reset_prefix_cache: the server answered {answer.status_code}: {answer.text[:500]}")
+        time.sleep(0.2)
+
+
 HOST_READS = ("decode_steps", "host_reads", "host_read_bytes")
 
 
@@ -266,16 +286,19 @@ def host_reads(server: Server) -> dict[str, int]:
 
 def _ask_workers(server: Server, method: str, *args: str) -> list[Any]:
     """What each rank's worker answers to a method of WORKER_EXTENSION; raises ServerError."""
-    call = {"method": method, "args": list(args), "timeout": RPC_TIMEOUT_S}
-    try:
-        answer = httpx.post(f"{server.base_url}/collective_rpc", json=call, timeout=RPC_TIMEOUT_S, trust_env=False)
-    except httpx.TransportError as error:
-        server.check_alive()
-        raise ServerError(f"{method}: the server did not answer: {error!r}") from error
+    answer = _post(server, "/collective_rpc", {"method": method, "args": list(args), "timeout": RPC_TIMEOUT_S})
     found = answer.json().get("results") if answer.status_code == 200 else None
     if not found:
         raise ServerError(f"{method}: the server answered {answer.status_code}: {answer.text[:500]}")
     return list(found)
+
+
+def _post(server: Server, path: str, body: Any) -> httpx.Response:
+    try:
+        return httpx.post(f"{server.base_url}{path}", json=body, timeout=RPC_TIMEOUT_S, trust_env=False)
+    except httpx.TransportError as error:
+        server.check_alive()
+        raise ServerError(f"{path}: the server did not answer: {error!r}") from error
 
 
 def arm_row(run: Run, way: Way, boot: int) -> dict[str, Any]:

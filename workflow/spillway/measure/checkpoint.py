@@ -99,15 +99,6 @@ class Ledger:
         self.checkpoints.append(Checkpoint(step, start, tables))
         self.pending = {}
 
-    def rows(self, table: str, boot: int, arm: str) -> Rows:
-        """Rows of the finished cells of a boot, in the order in which they were measured."""
-        return [
-            row
-            for checkpoint in self.checkpoints
-            if (checkpoint.step.what, checkpoint.step.boot, checkpoint.step.arm) == ("cell", boot, arm)
-            for row in checkpoint.tables.get(table, [])
-        ]
-
     def set_aside(self) -> None:
         """Write what the interrupted step had measured to where nothing reads it, for whoever looks for the reason."""
         if any(self.pending.values()):

@@ -18,6 +18,7 @@ from spillway.engine.lock import measuring
 from spillway.measure import checkpoint, resume
 from spillway.measure.calculated import calculate
 from spillway.measure.checkpoint import Ledger
+from spillway.measure.levels import capacity_rows
 from spillway.measure.link_line import link_lines
 from spillway.measure.quality import measure_quality
 from spillway.measure.run import MeasureError, Run
@@ -82,7 +83,10 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
             origin = ledger.origin | ({"resumed": resumed} if resumed else {})
             tables = ledger.tables()
             if isinstance(asked.on, OnHost):
-                tables |= shift_tables(asked.on, tables) | {"link_line": link_lines(asked.on, tables)}
+                tables |= shift_tables(asked.on, tables) | {
+                    "link_line": link_lines(asked.on, tables),
+                    "capacity": capacity_rows(asked, asked.on, tables),
+                }
             written = checkpoint.write(run.folder, name, tables, origin)
             journal.note(run.folder, "measured", sha256=written)
         except BaseException as error:

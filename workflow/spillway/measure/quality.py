@@ -1,5 +1,7 @@
 """Experiments that compare answers: launch each system in turn, ask it everything, let it read the texts, then compare.
 
+Without tasks nothing is asked, and there are no tables of answers: the systems read the texts alone.
+
 One server is up at a time, so two launched systems are asked one after the other; remote ones are asked while the first of
 these is up, in one shuffled order with it. Replies and readings are on disk in the run's folder as they come: a run that was
 interrupted asks only what has no reply yet.
@@ -16,13 +18,13 @@ from typing import Any
 from spillway.engine.processes import process_memory
 from spillway.engine.server import Server, serve
 from spillway.load.progress import Progress
-from spillway.measure.arms import Way, launch, proved
+from spillway.measure.arms import Way, arm_row, launch, proof_columns, proved
 from spillway.measure.checkpoint import Ledger, Step
 from spillway.measure.run import MeasureError, Run
 from spillway.quality import ask
 from spillway.quality.agreement import Position, Reading
 from spillway.quality.ask import Endpoint, Question
-from spillway.quality.comparison import agreement_tables, answer_tables, estimate, load, questions, system_row
+from spillway.quality.comparison import Tables, agreement_tables, answer_tables, estimate, load, questions, system_row
 from spillway.quality.confined import no_namespaces
 from spillway.quality.errors import QualityError
 from spillway.quality.items import texts
@@ -64,21 +66,23 @@ def _measure(run: Run, on: Quality, ways: Sequence[Way], ledger: Ledger) -> None
             if not _finished(run, on, [endpoints[way.name], *together], asked, journal, ledger, way):
                 endpoints[way.name] = _serve(run, on, way, together, asked, journal, ledger)
         replies = journal.replies
-    tables = answer_tables(on.tasks, items, list(on.systems), on.comparisons, replies, on.confinement, run.say)
+    tables: Tables = {}
+    if on.tasks:
+        tables |= answer_tables(on.tasks, items, list(on.systems), on.comparisons, replies, on.confinement, run.say)
+        startup = {row["arm"]: row["startup_s"] for row in ledger.tables().get("boots", [])}
+        tables["quality_systems"] = [
+            system_row(
+                endpoints[name],
+                [reply for reply in replies.values() if reply.system == name],
+                prices=system.remote,
+                estimated=estimate(asked, system.remote),
+                arguments=json.dumps(system.arguments, sort_keys=True),
+                startup_s=startup.get(name),
+            )
+            for name, system in on.systems.items()
+        ]
     if on.agreement is not None:
         tables |= agreement_tables(on.comparisons, {way.name: _read_back(run, way) for way in ways})
-    startup = {row["arm"]: row["startup_s"] for row in ledger.tables().get("boots", [])}
-    tables["quality_systems"] = [
-        system_row(
-            endpoints[name],
-            [reply for reply in replies.values() if reply.system == name],
-            prices=system.remote,
-            estimated=estimate(asked, system.remote),
-            arguments=json.dumps(system.arguments, sort_keys=True),
-            startup_s=startup.get(name),
-        )
-        for name, system in on.systems.items()
-    ]
     for table, rows in tables.items():
         ledger.add(table, [{"run": run.id} | row for row in rows])
     ledger.add("quality_published", _published(run, ledger))
@@ -138,35 +142,47 @@ def _serve(
     step = Step("start", 0, way.name)
     ledger.begin(step)
     folder = run.new_folder(f"boot0 {way.name}")
-    longest = max(len(question.item.prompt) // 2 + question.max_tokens for question in asked)
+    lengths = [len(question.item.prompt) // 2 + question.max_tokens for question in asked]
+    if on.agreement is not None:
+        lengths += [len(text) // 2 + on.agreement.greedy_tokens for text in texts().values()]
     start = dataclasses.replace(
         launch(run, launched(on), way, folder),
         full_batch=on.systems[way.name].at_once,
-        long_prefill_tokens=min(max(longest, 256), way.model.max_model_len - 1),
+        long_prefill_tokens=min(max(256, *lengths), way.model.max_model_len - 1),
     )
     with serve(start, folder, ready_timeout_s=run.asked.host.engine.ready_timeout_s) as server:
         run.say(f"{way.name}: ready after {server.startup_s:.1f} s")
-        proved(run, way, folder)
+        proofs = proved(run, way, folder)
         if not ledger.finished(step):
             ledger.add("boots", [_boot_row(run, way, server, ledger)])
+            if on.placed:
+                served = {"outcome": "served", "startup_s": server.startup_s}
+                ledger.add("arms", [arm_row(run, way, boot=0) | proof_columns(proofs) | served])
             ledger.finish(step)
         endpoint = _local(on, way, server.base_url)
-        progress = Progress(way.name)
         try:
-            asyncio.run(
-                ask.ask([endpoint, *together], asked, journal, seed=on.seed, alive=server.alive, progress=progress.update)
-            )
+            if asked:
+                _ask(way.name, [endpoint, *together], asked, journal, on.seed, server)
             if on.agreement is not None and not _reading_file(run, way).is_file():
                 of = on.agreement
                 found = asyncio.run(read_texts(endpoint, texts(), top=of.top, greedy_tokens=of.greedy_tokens))
                 _write(_reading_file(run, way), found)
+                run.say(f"{way.name}: {len(found)} texts read")
         except QualityError:
             server.check_alive()  # a server that died is the reason, and its log says why
             raise
-        finally:
-            progress.close()
         server.check_alive()
     return endpoint
+
+
+def _ask(
+    name: str, endpoints: Sequence[Endpoint], asked: Sequence[Question], journal: Journal, seed: int, server: Server
+) -> None:
+    progress = Progress(name)
+    try:
+        asyncio.run(ask.ask(endpoints, asked, journal, seed=seed, alive=server.alive, progress=progress.update))
+    finally:
+        progress.close()
 
 
 def _boot_row(run: Run, way: Way, server: Server, ledger: Ledger) -> dict[str, Any]:

@@ -1,23 +1,33 @@
 """Experiments on a server: launch it, send every cell's load, and keep the rows."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from spillway.engine import host as machine
 from spillway.engine.errors import ServerDied, ServerError, ServerNotReady
 from spillway.engine.processes import process_memory
 from spillway.engine.server import Server, serve, server_environment
-from spillway.load import capacity
-from spillway.load.latency import TooFewSamples
 from spillway.load.progress import Progress
 from spillway.load.run import Endpoint, run_cell
-from spillway.measure.arms import HOST_READS, Way, arm_row, host_reads, launch, proof_columns, proved, set_cold_share, ways
+from spillway.measure.arms import (
+    HOST_READS,
+    Way,
+    arm_row,
+    forget_prefixes,
+    host_reads,
+    launch,
+    proof_columns,
+    proved,
+    set_cold_share,
+    ways,
+)
 from spillway.measure.checkpoint import Ledger, Step
 from spillway.measure.memory import MESSAGE_CHARS, found_stage, memory, predicted_stage
 from spillway.measure.residency import residency
@@ -45,21 +55,28 @@ def serve_and_measure(run: Run, on: OnHost, each: Sequence[Way], ledger: Ledger)
     """
     failed: ServerError | ProofError | None = None
     for boot in range(on.boots):
-        for way in [way for way in each if boot < on.boots_of(way.arm)]:
-            end = Step("end", boot, way.name)
-            if ledger.finished(end):
-                continue
-            row = arm_row(run, way, boot)
-            try:
-                _serve(run, on, way, boot, row, ledger)
-            except (ServerDied, ServerNotReady, ProofError) as error:
-                if not on.arms:
-                    raise
-                failed = error
-                row |= {"outcome": "failed", "message": str(error)[:MESSAGE_CHARS]}
-                run.say(f"boot {boot}: {way.label}: failed: {row['message'].splitlines()[0]}")
-                ledger.add("arms", [row])
-            ledger.finish(end)
+        with contextlib.ExitStack() as running:
+            up: _Up | None = None
+            for way in [way for way in each if boot < on.boots_of(way.arm)]:
+                end = Step("end", boot, way.name)
+                if ledger.finished(end):
+                    continue
+                if up is not None and not up.way.arm.served_as(way.arm):
+                    running.close()
+                    up = None
+                row = arm_row(run, way, boot)
+                try:
+                    up = _serve(run, on, way, boot, row, ledger, running, up)
+                except (ServerDied, ServerNotReady, ProofError) as error:
+                    if not on.arms:
+                        raise
+                    running.close()
+                    up = None
+                    failed = error
+                    row |= {"outcome": "failed", "message": str(error)[:MESSAGE_CHARS]}
+                    run.say(f"boot {boot}: {way.label}: failed: {row['message'].splitlines()[0]}")
+                    ledger.add("arms", [row])
+                ledger.finish(end)
     if failed is not None and all(row["outcome"] == "failed" for row in ledger.tables()["arms"]):
         raise MeasureError(f"no arm gave every cell; the last one that failed: {failed}") from failed
     for name, overrides in on.attempts.items():
@@ -70,33 +87,58 @@ def serve_and_measure(run: Run, on: OnHost, each: Sequence[Way], ledger: Ledger)
             ledger.finish(attempt)
 
 
-def _serve(run: Run, on: OnHost, way: Way, boot: int, row: dict[str, Any], ledger: Ledger) -> None:
-    """What is left of one boot of one arm: ready, proved, measured; fills its row of `arms`. No start where nothing is left."""
+@dataclasses.dataclass(frozen=True)
+class _Up:
+    """A server that is up and proved, the arm that it was started for, and the folder of its start."""
+
+    server: Server
+    way: Way
+    folder: Path
+    proofs: list[RankProof]
+
+
+def _serve(
+    run: Run,
+    on: OnHost,
+    way: Way,
+    boot: int,
+    row: dict[str, Any],
+    ledger: Ledger,
+    running: contextlib.ExitStack,
+    up: _Up | None,
+) -> _Up | None:
+    """What is left of one boot of one arm: ready, proved, measured; fills its row of `arms`. No start where nothing is left.
+
+    A server that is `up` already is one that can serve the arm, too; returns the one that did, which `running` stops.
+    """
     cells = on.workloads(way.arm)
     left = [cell for cell in cells if not ledger.finished(Step("cell", boot, way.name, cell))]
     start = Step("start", boot, way.name)
-    if left or not ledger.finished(start):
-        ledger.begin(start)
+    if not left and ledger.finished(start):
+        return up
+    ledger.begin(start)
+    said = f"boot {boot}: {f'{way.name}: ' if way.name else ''}"
+    if up is None:
         folder = run.new_folder(" ".join(part for part in (f"boot{boot}", way.name) if part))
-        with serve(launch(run, on, way, folder), folder, ready_timeout_s=run.asked.host.engine.ready_timeout_s) as server:
-            row["startup_s"] = server.startup_s
-            run.say(f"boot {boot}: {f'{way.name}: ' if way.name else ''}ready after {server.startup_s:.1f} s")
-            proofs = proved(run, way, folder)
-            row |= proof_columns(proofs) | {"outcome": "served"}
-            if on.arms or way.plan is not None:
-                ledger.add("arms", [dict(row)])
-            _describe_start(run, way, boot, server, proofs, ledger)
-            ledger.finish(start)
-            for number, cell in enumerate(cells, start=1):
-                if cell in left:
-                    run.say(f"boot {boot}: cell {number} of {len(cells)}: {cell}")
-                    moved = partial(residency, way.plan, proofs, folder / "proof")
-                    _measure_cell(run, on, way, boot, server, cell, ledger, moved)
-    if (floor := run.asked.experiment.floor_tok_per_s) is not None:
-        for share, part in _by_cold_share(on, way, ledger.rows("requests", boot, way.name)).items():
-            columns = way.columns if share is None else way.columns | {"cold_share_fraction": share}
-            rows = _capacity(run, on, floor, part)
-            ledger.add("capacity", [{"run": run.id, "boot": boot} | columns | row for row in rows])
+        timeout_s = run.asked.host.engine.ready_timeout_s
+        server = running.enter_context(serve(launch(run, on, way, folder), folder, ready_timeout_s=timeout_s))
+        row["startup_s"] = server.startup_s
+        run.say(f"{said}ready after {server.startup_s:.1f} s")
+        up = _Up(server, way, folder, proved(run, way, folder))
+    else:
+        forget_prefixes(up.server)
+        run.say(f"{said}served by the start of {up.way.label}, with another cold share")
+    row |= {"startup_s": up.server.startup_s} | proof_columns(up.proofs) | {"outcome": "served"}
+    if on.arms or way.plan is not None:
+        ledger.add("arms", [dict(row)])
+    _describe_start(run, way, boot, up.server, up.proofs, ledger)
+    ledger.finish(start)
+    for number, cell in enumerate(cells, start=1):
+        if cell in left:
+            run.say(f"boot {boot}: cell {number} of {len(cells)}: {cell}")
+            moved = partial(residency, way.plan, up.proofs, up.folder / "proof")
+            _measure_cell(run, on, way, boot, up.server, cell, ledger, moved)
+    return up
 
 
 def _attempt(run: Run, on: OnHost, way: Way, name: str, overrides: dict[str, Argument]) -> dict[str, Any]:
@@ -154,7 +196,7 @@ def _measure_cell(
     step = Step("cell", boot, way.name, cell)
     ledger.begin(step)
     share = _cold_share(on, way, cell)
-    if share is not None and on.cold_shares():
+    if share is not None and on.changes_cold_share:
         set_cold_share(server, share)
     before = host_reads(server) if way.arm.count else None
     progress = Progress(cell)
@@ -198,53 +240,6 @@ def _measure_cell(
 def _cold_share(on: OnHost, way: Way, cell: str) -> float | None:
     """Share of picks that the synthetic routing gives the unpopular experts during a cell; None: the model's own routing."""
     return on.cold_shares().get(cell, None if way.arm.routing is None else way.arm.routing.cold_share)
-
-
-def _by_cold_share(on: OnHost, way: Way, requests: Rows) -> dict[float | None, Rows]:
-    parts: dict[float | None, Rows] = {}
-    for row in requests:
-        parts.setdefault(_cold_share(on, way, row["cell"]), []).append(row)
-    return parts
-
-
-def _capacity(run: Run, on: OnHost, floor_tok_per_s: float, requests: Rows) -> Rows:
-    """For each situation, the speed of a stream at each level and the largest level that holds the floor."""
-    judge = {"floor_tok_per_s": floor_tok_per_s, "margin_fraction": run.asked.experiment.margin_fraction}
-    situations: dict[str, dict[int, Rows]] = {}
-    for row in requests:
-        level = situations.setdefault(on.situations()[row["cell"]], {}).setdefault(row["streams"], [])
-        if row["phase"] == "measured" and row["outcome"] == "ok" and row["rate_tok_per_s"] is not None:
-            level.append(row)
-    rows: Rows = []
-    for situation, counted in situations.items():
-        rates = {streams: [row["rate_tok_per_s"] for row in level] for streams, level in counted.items()}
-        levels = [capacity.level(streams, rates[streams]) for streams in sorted(rates)]
-        found = capacity.capacity(levels, **judge)
-        for each in levels:
-            rows.append(
-                judge
-                | {
-                    "situation": situation,
-                    "streams": each.streams,
-                    "requests": len(rates[each.streams]),
-                    "median_prompt_tokens": _median([row["prompt_tokens"] for row in counted[each.streams]]),
-                    "median_tok_per_s": _known(each.median_tok_per_s),
-                    "p5_tok_per_s": _known(each.p5_tok_per_s),
-                    "holds": _known(capacity.holds(each, **judge)),
-                    "capacity_streams": found.streams,
-                    "capacity_is": "at least" if found.at_least else "exact",
-                }
-            )
-    return rows
-
-
-def _median(values: list[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(statistics.median(known)) if known else None
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, TooFewSamples) else value
 
 
 def _provenance(run: Run, on: OnHost, each: Sequence[Way]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from spillway.spec.experiment import EXPERIMENTS, Experiment, NotRun, Resolved, 
 from spillway.spec.number import NUMBERS, Number, data_file, not_run, read_numbers
 from spillway.spec.read import SpecError
 from spillway.spec.read import read as read_spec
-from spillway.spec.recorded import measured_by, why_not
+from spillway.spec.recorded import NOT_MADE, measured_by, why_not
 
 ARM = "arm"
 
@@ -70,7 +70,8 @@ class Sources:
 def evaluate(root: Path, host: str) -> Content:
     """Every number for a host; raises NumberError, RecordError or SpecError at a fault.
 
-    Left out are those whose experiment the host does not run, and ratios of these. A number of a named host that is this
+    Left out are those whose experiment the host does not run, and ratios of these. One of a table that is not made there has
+    no values, as an optional one without rows. A number of a named host that is this
     host's own number once more is had under one key only.
     """
     sources = Sources(root, host)
@@ -86,10 +87,14 @@ def evaluate(root: Path, host: str) -> Content:
         try:
             check_unit(definition.unit)
             lacking = [left_out[part] for part in definition.ratio or () if part in left_out]
-            if (file := files[key]) in absent and (made := measured_by(root, file or "")):
+            file = files[key]
+            not_made = absent.get(file or "") == NOT_MADE
+            if file in absent and not not_made and (made := measured_by(root, file or "")):
                 lacking.append(made)
             if lacking:
                 left_out[key] = lacking[0]
+            elif not_made:
+                values[key] = []
             else:
                 values[key] = (
                     _ratio(key, definition, values) if definition.ratio else _values(key, definition, sources, printed)

@@ -503,7 +503,7 @@ ATTEMPTS = {
 }
 CAPACITY = {
     "run": KEYS["run"],
-    "boot": KEYS["boot"],
+    "boot": Column(INTEGER, "the last of the starts that are judged together, from 0"),
     "arm": ARM,
     "cold_share_fraction": COLD_SHARE,
     "situation": Column(TEXT, "name of the cells that are levels of one situation"),

@@ -103,6 +103,13 @@ class Arm(Strict):
             raise ValueError("count: found true; expected it beside a plan whose experts stay where they are")
         return self
 
+    def served_as(self, other: "Arm") -> bool:
+        """Whether one start can serve both: they differ in nothing but the share of picks that fall on unpopular experts."""
+        if self.routing is None or other.routing is None or self.residency not in (None, "static"):
+            return False
+        same = other.model_copy(update={"routing": other.routing.model_copy(update={"cold_share": self.routing.cold_share})})
+        return self == same
+
     @property
     def needs_plugin(self) -> bool:
         """Whether it asks for what only Spillway's plugin does, not an engine that places experts by itself."""

@@ -132,6 +132,12 @@ class OnHost(Strict):
         """Cell name -> share of picks on unpopular experts during that cell, for cells that do not take the arm's."""
         return {cell: share for group in self.cells for cell, share in group.cold_shares().items()}
 
+    @property
+    def changes_cold_share(self) -> bool:
+        """Whether a running server's cold share is changed: cells sweep it, or one start serves arms that differ in it."""
+        arms = list(self.served().values())
+        return bool(self.cold_shares()) or any(one.served_as(other) for one, other in itertools.combinations(arms, 2))
+
     def situations(self) -> dict[str, str]:
         """Cell name -> situation that it is a level of: the name of its group, or `all`."""
         return {cell: group.name or "all" for group in self.cells for cell in group.cells()}

@@ -90,8 +90,12 @@ class Host(Strict):
             raise ValueError("engine.arguments.distributed-executor-backend: expected ray where nodes is more than 1")
 
 
+FP8_BLOCK = 128
+"""Rows and columns of weights in block fp8 that share a scale."""
+
+
 class TinyMoe(Strict):
-    """A Qwen3-MoE with random weights that the set-up makes on the spot: same bytes on every machine."""
+    """A Qwen3-MoE with random weights that is made on the spot by engine/tinymodel.py: same bytes on every machine."""
 
     kind: Literal["tiny_moe"]
     layers: PositiveInt
@@ -99,13 +103,38 @@ class TinyMoe(Strict):
     experts_per_token: PositiveInt
     hidden: PositiveInt
     expert_hidden: PositiveInt
+    heads: PositiveInt = Field(default=4, description="heads of attention, of queries")
+    kv_heads: PositiveInt = Field(default=2, description="of keys and values")
+    head_size: PositiveInt = 64
+    format: Literal["bf16", "fp8"] = Field(
+        default="bf16",
+        description="fp8: the same weights, rounded; linear layers in e4m3 with a scale for each block of 128 x 128, as "
+        "published checkpoints store them",
+    )
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="over all files of the model, checked after making it")
 
     @model_validator(mode="after")
     def _check(self) -> "TinyMoe":
         if self.experts_per_token > self.experts:
             raise ValueError(f"experts_per_token: found {self.experts_per_token}; expected at most the {self.experts} experts")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads: found {self.heads}; expected a multiple of kv_heads, {self.kv_heads}")
+        sizes = {
+            "hidden": self.hidden,
+            "expert_hidden": self.expert_hidden,
+            "heads * head_size": self.heads * self.head_size,
+            "kv_heads * head_size": self.kv_heads * self.head_size,
+        }
+        if self.format == "fp8":
+            for name, size in sizes.items():
+                if size % FP8_BLOCK:
+                    raise ValueError(f"{name}: found {size}; expected a multiple of {FP8_BLOCK}, the block of fp8")
         return self
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The sizes alone, as engine/tinymodel.py takes them."""
+        return self.model_dump(exclude={"kind", "format", "sha256"})
 
 
 class Shape(Strict):

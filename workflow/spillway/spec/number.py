@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, RootModel, model_validator
 
 from spillway.spec.names import NAME_RULE, is_name
 from spillway.spec.read import Strict, read
-from spillway.spec.recorded import measured_by, why_not
+from spillway.spec.recorded import NOT_MADE, measured_by, tables_not_made, why_not
 
 NUMBERS = Path("paper/numbers.yaml")
 FIGURES = Path("paper/figures.yaml")
@@ -197,10 +197,19 @@ def _files(source: Number | Figure) -> list[str]:
 
 
 def not_run(root: Path, files: Iterable[str], paper_host: str) -> dict[str, str]:
-    """Those of some files below data/ that have no rows to give, since their host does not run the experiment -> why."""
+    """Those of some files below data/ that have no rows to give -> why.
+
+    Their host does not run the experiment, or (NOT_MADE) what it does there makes no such table.
+    """
     made = {file: measured_by(root, file) for file in files}
-    reasons = {origin: why_not(root, origin[1], origin[0], paper_host) for origin in set(made.values()) if origin}
-    found = {file: reasons[origin] for file, origin in made.items() if origin}
+    origins = {origin for origin in made.values() if origin}
+    reasons = {origin: why_not(root, origin[1], origin[0], paper_host) for origin in origins}
+    lacking = {origin: tables_not_made(root, origin[1], origin[0]) for origin in origins}
+    found = {
+        file: reasons[origin] or (NOT_MADE if file.split(".")[-2] in lacking[origin] else None)
+        for file, origin in made.items()
+        if origin
+    }
     return {file: reason for file, reason in found.items() if reason is not None}
 
 

@@ -14,6 +14,11 @@ Confinement = Literal["namespaces", "limits only"]
 FIXED_FIELDS = frozenset({"model", "messages", "max_tokens", "temperature", "seed", "stop", "stream", "n"})
 """Fields of a request that no system may have otherwise than another, or that the comparison rests on."""
 
+ANSWER_TABLES = frozenset({"quality_systems", "quality_answers", "quality_tasks", "quality_paired"})
+"""Tables of what was asked and answered."""
+PLACEMENT_TABLES = frozenset({"arms"})
+"""Tables of where the launched systems have their experts."""
+
 
 class Remote(Strict):
     """A server that somebody else runs, such as a vendor's API. $VARIABLES in `url` are expanded."""
@@ -91,7 +96,10 @@ class Quality(Strict):
     )
     systems: dict[str, System] = Field(min_length=2, description="name -> how its answers are got")
     comparisons: dict[str, Comparison] = Field(min_length=1, description="name -> the two systems that are compared")
-    tasks: dict[TaskName, AskedTask] = Field(min_length=1, description="task -> items, budget and margin")
+    tasks: dict[TaskName, AskedTask] = Field(
+        default_factory=dict,
+        description="task -> items, budget and margin; absent: agreement alone, which needs no learnt weights",
+    )
     agreement: Agreement | None = Field(default=None, description="absent: answers alone are compared")
     confinement: Confinement = Field(
         default="namespaces", description="of programs that a model wrote; limits only: for models that you trust"
@@ -109,9 +117,31 @@ class Quality(Strict):
                 raise ValueError(f"comparisons.{name}: found {pair.a!r} twice; expected two systems")
         if all(system.remote is not None for system in self.systems.values()):
             raise ValueError("systems: found remote servers alone; expected one that is launched, or use `spillway quality`")
+        if not self.tasks:
+            self._check_without_tasks()
         return self
+
+    def _check_without_tasks(self) -> None:
+        if self.agreement is None:
+            raise ValueError("tasks: found none; expected one or more, or `agreement` to compare token by token alone")
+        for name, system in self.systems.items():
+            if system.remote is not None:
+                raise ValueError(
+                    f"systems.{name}.remote: found one without tasks; expected it beside tasks, since agreement is of "
+                    "launched servers alone"
+                )
 
     @property
     def launched(self) -> dict[str, System]:
         """Name -> system, of those for which a server is started."""
         return {name: system for name, system in self.systems.items() if system.remote is None}
+
+    @property
+    def placed(self) -> bool:
+        """Whether one of the systems has experts in host memory."""
+        return any(system.plan is not None for system in self.systems.values())
+
+    @property
+    def not_made(self) -> frozenset[str]:
+        """Tables of other comparisons that this one has nothing for."""
+        return (frozenset() if self.tasks else ANSWER_TABLES) | (frozenset() if self.placed else PLACEMENT_TABLES)

@@ -1,16 +1,19 @@
 """Which experiment stands behind a data file, and why a host has no data of an experiment.
 
 An experiment that the host in question does not run (`not_run`) has no data, and the paper says why. One that it does run
-must have all of its files: an absent file is an error of whoever reads it. Other hosts appear beside the one in question;
+must have all of its files: an absent file is an error of whoever reads it. A comparison of answers has those alone that it
+makes: without tasks none of answers, without a plan none of placement. Other hosts appear beside the one in question;
 of them nothing is asked, so an experiment without any file there is not recorded, which is no error either.
 """
 
 from pathlib import Path, PurePosixPath
 
 from spillway.spec.experiment import EXPERIMENTS, Experiment, NotRun, names
+from spillway.spec.quality import Quality
 from spillway.spec.read import SpecError, read
 
 DATA = Path("data")
+NOT_MADE = "what is compared on that host has nothing for this table"
 
 
 def measured_by(root: Path, file: str) -> tuple[str, str] | None:
@@ -18,6 +21,12 @@ def measured_by(root: Path, file: str) -> tuple[str, str] | None:
     path = PurePosixPath(file)
     host = path.parent.name
     return (host, path.name.split(".")[0]) if path.suffix == ".parquet" and host in names(root, "hosts") else None
+
+
+def tables_not_made(root: Path, experiment: str, host: str) -> frozenset[str]:
+    """The tables that an experiment has on other hosts, and not on this one by what it does there; raises SpecError."""
+    asked = read(Experiment, root / EXPERIMENTS / f"{experiment}.yaml").hosts.get(host)
+    return asked.not_made if isinstance(asked, Quality) else frozenset()
 
 
 def why_not(root: Path, experiment: str, host: str, paper_host: str) -> str | None:
