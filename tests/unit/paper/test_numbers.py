@@ -55,6 +55,9 @@ def test_another_host_stands_beside_once_it_is_recorded(mini: Path) -> None:
     (mini / "data/h200/e2_gpu.cells.parquet").unlink()  # recorded, for `boots` is there: so this one must be
     with pytest.raises(NumberError, match=r"there: .*data/h200/e2_gpu\.cells\.parquet: no such data file"):
         evaluate(mini, "cpu")
+    (mini / "data/h200/e2_gpu.boots.parquet").unlink()  # and where all are gone, the manifest still lists them
+    with pytest.raises(NumberError, match=r"there: .*data/h200/e2_gpu\.cells\.parquet: no such data file"):
+        evaluate(mini, "cpu")
 
 
 def test_a_named_host_that_is_the_papers_own_gives_the_same_number_under_one_key(mini: Path) -> None:

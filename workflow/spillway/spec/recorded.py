@@ -2,8 +2,9 @@
 
 An experiment that the host in question does not run (`not_run`) has no data, and the paper says why. One that it does run
 must have all of its files: an absent file is an error of whoever reads it. A comparison of answers has those alone that it
-makes: without tasks none of answers, without a plan none of placement. Other hosts appear beside the one in question;
-of them nothing is asked, so an experiment without any file there is not recorded, which is no error either.
+makes: without tasks none of answers, without a plan none of placement. Other hosts appear beside the one in question; of
+them nothing is asked, so an experiment of which there is no file there, and by the manifest ought to be none, is not
+recorded, which is no error either.
 """
 
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from spillway.spec.quality import Quality
 from spillway.spec.read import SpecError, read
 
 DATA = Path("data")
+MANIFEST = "MANIFEST.csv"
 NOT_MADE = "what is compared on that host has nothing for this table"
 
 
@@ -41,6 +43,15 @@ def why_not(root: Path, experiment: str, host: str, paper_host: str) -> str | No
         raise SpecError(f"{path}: hosts.{host}: found nothing; expected what to do on that host, or `not_run` with the reason")
     if isinstance(asked, NotRun):
         return asked.not_run
-    if host != paper_host and not any((root / DATA / host).glob(f"{experiment}.*.parquet")):
+    if host != paper_host and not _recorded(root / DATA, experiment, host):
         return f"not recorded on host {host} yet"
     return None
+
+
+def _recorded(data: Path, experiment: str, host: str) -> bool:
+    """Whether there is, or by the manifest ought to be, a file of an experiment on a host."""
+    manifest = data / MANIFEST
+    listed = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
+    return any(line.startswith(f"{host}/{experiment}.") for line in listed) or any(
+        (data / host).glob(f"{experiment}.*.parquet")
+    )
