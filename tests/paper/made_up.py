@@ -39,7 +39,8 @@ def make_up(project: Project) -> None:
         path = project.root / f"experiments/{name}.yaml"
         content = yaml.safe_load(path.read_text())
         no_data = {"not_run": "Nobody made up any numbers for this experiment."}
-        content["hosts"][HOST] = content["hosts"].get(LIKE, no_data)
+        # Of residency, what is recorded stands in.
+        content["hosts"][HOST] = content["hosts"].get(LIKE, no_data) if name != "e15_follow" else no_data
         path.write_text(yaml.safe_dump(content, sort_keys=False))
     for name in names(project.root):
         _record(project, name, HOST)
@@ -84,7 +85,6 @@ def _tables(project: Project, asked: Resolved, run: str) -> dict[str, list[Row]]
         return _agreement(project, asked.on, run)
     assert isinstance(asked.on, OnHost)
     tables: dict[str, list[Row]] = {"boots": [], "arms": [], "requests": [], "cells": [], "server_metrics": []}
-    tables["residency"] = []
     if asked.experiment.measures == "memory":
         tables = {"boots": [], "arms": [], "memory": [], "attempts": []}
         for attempt in asked.on.attempts:
@@ -136,9 +136,6 @@ def _serve(
             tables["requests"].append(_row("requests", **keys, cell=cell, **routed, request=number, **request))
         usage = _row("server_metrics", **keys, cell=cell, kv_cache_usage_fraction=0.61)
         tables["server_metrics"].append(usage)
-        for second in range(180) if how.residency == "follow" else ():
-            moves = {"host_share_fraction": 0.05 + 0.2 * 0.9 ** (second % 60), "swaps": 9, "moved_bytes": 9 * 2**23}
-            tables["residency"].append(_row("residency", **keys, cell=cell, t_s=float(second), **moves))
 
 
 def _load(workload: Workload) -> Row:

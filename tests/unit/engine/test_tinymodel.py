@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from spillway.engine.tinymodel import (
-    BLOCK,
     CHARACTERS,
     SHAPE,
     SPECIAL_TOKENS,
@@ -27,6 +26,7 @@ from spillway.engine.tinymodel import (
     vocabulary,
     write_model,
 )
+from spillway.spec.host import FP8_BLOCK
 from tests.conftest import ROOT
 
 SHA256 = "163f98796361a378bc18a3a84c9c5a37220c0bbc6f3ae9578e01a81fe1a21b95"
@@ -154,8 +154,8 @@ def test_block_fp8_is_the_bf16_model_with_its_linear_layers_rounded(tmp_path: Pa
             assert np.array_equal(narrow[name], values), name
             continue
         scales = narrow[f"{name}_scale_inv"]
-        assert scales.shape == tuple(-(-size // BLOCK) for size in values.shape)
-        weights = decoded(narrow[name]) * np.kron(scales, np.ones((BLOCK, BLOCK)))
+        assert scales.shape == tuple(-(-size // FP8_BLOCK) for size in values.shape)
+        weights = decoded(narrow[name]) * np.kron(scales, np.ones((FP8_BLOCK, FP8_BLOCK)))
         # Three bits of fraction: off by at most a sixteenth of the power of two below.
         assert (np.abs(weights - values) <= np.exp2(np.floor(np.log2(np.abs(values)))) / 16).all(), name
         used |= set((scales * 256 / bound_of(values.shape[1])).flat)

@@ -81,11 +81,16 @@ def test_another_host_gives_the_number_where_the_papers_own_does_not_run_the_exp
     content = evaluate(mini, "cpu")
     assert content.numbers["near"][0].file == "data/cpu/e1_here.cells.parquet"
     assert content.left_out["far"] == ("h200", "e2_gpu"), "not recorded there yet"
+    assert content.elsewhere == {} and not Numbers(content, Latex(), "en", "paper").measured("e2_gpu")
     record(mini, "e2_gpu", "h200", cells=cells(), boots=cells())
     content = evaluate(mini, "cpu")
     assert content.numbers["far"][0].file == "data/h200/e2_gpu.cells.parquet"
     assert "h200/e2_gpu.cells.parquet" in data_files(mini, "cpu")
+    assert content.elsewhere == {"e2_gpu": "h200"} and from_json(json.loads(content.to_json())) == content
+    numbers = Numbers(content, Latex(), "en", "paper")
+    assert numbers.measured("e2_gpu") and (numbers.host_of("e2_gpu"), numbers.host_of("e1_here")) == ("h200", "cpu")
     own = evaluate(mini, "h200")
+    assert own.elsewhere == {}
     assert own.numbers["far"] == content.numbers["far"]
     assert own.left_out["near"] == ("h200", "e1_here")
 

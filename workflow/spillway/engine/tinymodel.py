@@ -23,6 +23,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from spillway.spec.host import FP8_BLOCK
+
 SHAPE = {"layers": 4, "experts": 16, "experts_per_token": 4, "hidden": 256, "expert_hidden": 128}
 """The CPU host's model, in the keys of `tiny_moe` in experiments/models/: 8.0 million parameters, 16 MB."""
 ATTENTION = {"heads": 4, "kv_heads": 2, "head_size": 64}
@@ -30,8 +32,6 @@ ATTENTION = {"heads": 4, "kv_heads": 2, "head_size": 64}
 POSITIONS = 8192
 
 Format = Literal["bf16", "fp8"]
-BLOCK = 128
-"""Rows and columns of a block of fp8 weights, which share a scale."""
 READ_BYTES = 1 << 20
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN, UNKNOWN = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|unknown|>"
@@ -154,7 +154,7 @@ def quantisation(layers: int) -> dict[str, object]:
         "quant_method": "fp8",
         "fmt": "e4m3",
         "activation_scheme": "dynamic",
-        "weight_block_size": [BLOCK, BLOCK],
+        "weight_block_size": [FP8_BLOCK, FP8_BLOCK],
         "modules_to_not_convert": ["lm_head", *routers],
     }
 
@@ -203,7 +203,7 @@ def tensors(shape: dict[str, int], stored: Format = "bf16") -> Iterator[Tensor]:
         if stored == "bf16":
             yield drawn(name, key, rows, columns)
         else:
-            blocks = -(-rows // BLOCK), -(-columns // BLOCK)
+            blocks = -(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK)
             yield Tensor(name, "F8_E4M3", (rows, columns), partial(float8, key, rows, columns))
             yield Tensor(f"{name}_scale_inv", "BF16", blocks, partial(scales, key, rows, columns))
 
@@ -270,7 +270,7 @@ E4M3 = np.array([e4m3(2 * octet - 255) for octet in range(256)], np.uint8)
 
 def float8(name: str, rows: int, columns: int) -> NDArray[np.uint8]:
     """The bytes in e4m3 of what `uniform` gives, each divided by its block's scale."""
-    powers = np.repeat(np.repeat(_powers(name, rows, columns), BLOCK, axis=0), BLOCK, axis=1)[:rows, :columns]
+    powers = np.repeat(np.repeat(_powers(name, rows, columns), FP8_BLOCK, axis=0), FP8_BLOCK, axis=1)[:rows, :columns]
     return E4M3[octets(name, rows * columns)].reshape(rows, columns) - 8 * powers  # the exponent begins at the 4th bit
 
 
@@ -284,7 +284,7 @@ def scales(name: str, rows: int, columns: int) -> NDArray[np.float32]:
 
 def _powers(name: str, rows: int, columns: int) -> NDArray[np.uint8]:
     """Power of two, 0 to 3, of each block's scale."""
-    blocks = -(-rows // BLOCK), -(-columns // BLOCK)
+    blocks = -(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK)
     return octets(f"{name} scales", math.prod(blocks)).reshape(blocks) & np.uint8(3)
 
 

@@ -53,7 +53,8 @@ class Content:
 
     `experiments`: host -> experiment -> why it has no data there, or None; `left_out`: key -> (host, experiment) that is not
     run; `only_in`: key -> the one output that prints it; `ratios`: key -> the two numbers that it divides; `same`: key of a
-    number of a named host -> the key under which this host, being that one, has the same number as its own.
+    number of a named host -> the key under which this host, being that one, has the same number as its own; `elsewhere`:
+    experiment -> the host whose data stand in, since this host does not run it.
     """
 
     host: str
@@ -64,6 +65,7 @@ class Content:
     left_out: dict[str, tuple[str, str]]
     experiments: dict[str, dict[str, str | None]]
     same: dict[str, str] = field(default_factory=dict)
+    elsewhere: dict[str, str] = field(default_factory=dict)
 
     def not_run(self) -> dict[str, str]:
         """Experiment -> reason, of those that the host does not run."""
@@ -93,6 +95,7 @@ def from_json(content: dict[str, Any]) -> Content:
         left_out={key: (host, experiment) for key, (host, experiment) in content["left_out"].items()},
         experiments=content["experiments"],
         same=content["same"],
+        elsewhere=content["elsewhere"],
     )
 
 

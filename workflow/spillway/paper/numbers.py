@@ -71,8 +71,8 @@ def evaluate(root: Path, host: str) -> Content:
     """Every number for a host; raises NumberError, RecordError or SpecError at a fault.
 
     Left out are those whose experiment the host does not run, and ratios of these. One of a table that is not made there has
-    no values, as an optional one without rows. A number of a named host that is this
-    host's own number once more is had under one key only.
+    no values, as an optional one without rows. A number of a named host that is this host's own number once more is had under
+    one key only.
     """
     sources = Sources(root, host)
     defined = read_numbers(root, host)
@@ -103,6 +103,7 @@ def evaluate(root: Path, host: str) -> Content:
             raise NumberError(f"{NUMBERS}: {key}: {error}") from None
     values = {key: values[key] for key in numbers if key in values}
     _refuse_equal_anchors(values)
+    experiments = _experiments(root, host, defined)
     return Content(
         host=host,
         data_hash=data_hash(values),
@@ -110,8 +111,9 @@ def evaluate(root: Path, host: str) -> Content:
         ratios={key: definition.ratio for key, definition in numbers.items() if definition.ratio},
         only_in={key: definition.only_in for key, definition in numbers.items() if definition.only_in},
         left_out=left_out,
-        experiments=_experiments(root, host, defined),
+        experiments=experiments,
         same=same,
+        elsewhere=_elsewhere(defined, experiments),
     )
 
 
@@ -126,6 +128,11 @@ def _experiments(root: Path, paper_host: str, numbers: dict[str, Number]) -> dic
     asked = {name: read_spec(Experiment, root / EXPERIMENTS / f"{name}.yaml").hosts for name in names(root)}
     of_host = {host: [name for name in asked if host in (paper_host, *asked[name])] for host in hosts}
     return {host: {name: why_not(root, name, host, paper_host) for name in known} for host, known in of_host.items()}
+
+
+def _elsewhere(numbers: dict[str, Number], experiments: dict[str, dict[str, str | None]]) -> dict[str, str]:
+    named = [(number.file.split(".")[0], number.otherwise) for number in numbers.values() if number.file and number.otherwise]
+    return {experiment: host for experiment, host in named if experiments[host][experiment] is None}
 
 
 def _with_parts(number: Number, same: dict[str, str]) -> Number:

@@ -31,7 +31,8 @@ class Numbers:
         """Name in a template -> what it calls."""
         return {
             "n": self.n, "u": self.u, "raw": self.raw, "has": self.has, "groups": self.groups, "parts": self.parts,
-            "measured": self.measured, "why_not": self.why_not, "files": self.files, "ledger": self.ledger, "words": words,
+            "measured": self.measured, "host_of": self.host_of, "why_not": self.why_not, "files": self.files,
+            "ledger": self.ledger, "words": words,
         }  # fmt: skip
 
     def n(self, key: str, *parts: str) -> Marked:
@@ -64,8 +65,12 @@ class Numbers:
         return list(dict.fromkeys(parts[position] for parts in values if parts[: len(before)] == before))
 
     def measured(self, experiment: str, host: str = "") -> bool:
-        """Whether the host in question, or the one named, has data of an experiment."""
-        return self._reason(experiment, host) is None
+        """Whether the host in question or one that stands in, or the one named, has data of an experiment."""
+        return self._reason(experiment, host or self.host_of(experiment)) is None
+
+    def host_of(self, experiment: str) -> str:
+        """The host whose data of an experiment this edition has: the one in question, or one that stands in."""
+        return self.content.elsewhere.get(experiment, self.content.host)
 
     def why_not(self, experiment: str, host: str = "") -> str:
         """Why a host has no data of an experiment; raises RenderError if it has."""

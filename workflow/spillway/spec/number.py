@@ -182,11 +182,11 @@ def read_figures(root: Path, host: str) -> dict[str, Figure]:
 
 
 def _decided(root: Path, sources: dict[str, Source], host: str) -> dict[str, Source]:
-    """Numbers or figures whose `otherwise` has become their `host`, or has been dropped, since `host` has their data."""
+    """Numbers or figures whose `otherwise` has become their `host`, too, or has been dropped, since `host` has their data."""
     files = {key: [data_file(file, host) for file in _files(source)] for key, source in sources.items() if source.otherwise}
     absent = not_run(root, {file for each in files.values() for file in each}, host)
     decided = {
-        key: {"otherwise": None, "host": sources[key].otherwise if any(file in absent for file in each) else None}
+        key: {"host": sources[key].otherwise} if any(file in absent for file in each) else {"otherwise": None}
         for key, each in files.items()
     }
     return {key: source.model_copy(update=decided.get(key, {})) for key, source in sources.items()}
