@@ -80,8 +80,8 @@ def test_an_arm_that_never_answered_is_named_as_such_and_takes_no_room() -> None
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [*ARMS[:3], f"{ARMS[3]}: no answer"]
     for axes in figure.axes:
-        heights = [bar.get_height() for bar in axes.patches if bar.get_width() > 0]
-        assert heights == pytest.approx([0.8 / 3] * 3)
+        lines = [float(line.get_ydata()[0]) for line in axes.lines if line.get_label() in ARMS[:3]]
+        assert lines == pytest.approx([-0.7 / 3, 0, 0.7 / 3])
     assert [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()] == ["decode", "prefill"]
 
 

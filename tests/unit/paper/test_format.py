@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.paper.format import LANGUAGES, SYMBOLS, WORDS, FormatError, check_unit, convert, number, texts, with_unit
+from spillway.paper.format import (
+    LANGUAGES,
+    SYMBOLS,
+    WORDS,
+    FormatError,
+    check_unit,
+    convert,
+    number,
+    quotient,
+    texts,
+    with_unit,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +52,22 @@ def test_units_follow_from_the_column() -> None:
     assert convert(0.48, "kv_usage_fraction", "%") == 48
     with pytest.raises(FormatError, match=r"found 'GB' for 'tpot_s'; expected one of: s, ms"):
         convert(1, "tpot_s", "GB")
+
+
+def test_bytes_over_a_rate_are_a_time_in_whatever_units_both_are_printed() -> None:
+    assert quotient(3, "ms", 2, "ms", "x") == 1.5
+    assert quotient(3, "ms", 2, "ms", "%") == 150
+    assert quotient(1, "GiB", 2**30 / 1e9, "GB/s", "ms") == pytest.approx(1000)
+    assert quotient(50, "MB", 0.5, "GB/s", "s") == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("units", [("ms", "s", "x"), ("GiB", "GB/s", "x"), ("GB/s", "GiB", "s"), ("tokens", "GB/s", "s")])
+def test_a_quotient_of_two_units_that_has_no_unit_of_its_own_is_refused(units: tuple[str, str, str]) -> None:
+    above, below, unit = units
+    with pytest.raises(
+        FormatError, match=f"found '{above}' over '{below}' in '{unit}'; expected one unit, or bytes over a rate"
+    ):
+        quotient(1.0, above, 2.0, below, unit)
 
 
 @pytest.mark.parametrize(

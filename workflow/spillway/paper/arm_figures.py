@@ -7,24 +7,24 @@ from matplotlib.figure import Figure
 
 from spillway.paper.follow_figures import clocks, draw_cold_share, first_start
 from spillway.paper.format import words
-from spillway.paper.style import WIDE_IN, Frames, arm_styles, categories, label, legend_below, panels, shares, times
+from spillway.paper.style import LIGHT, WIDE_IN, Frames, arm_styles, categories, label, legend_below, panels, shares, times
 from spillway.paper.tables import by_arm, counted
 
 PREFILL_TOKENS = 8
 """A cell whose answers are no longer measures reading, not writing."""
-HATCHES = {"-": "", "--": "/////", ":": ".....", "-.": "xxxxx"}
-"""For bars, what dashes are for lines: arms of one family share a colour."""
+FILLS = {"-": "full", "--": "none", ":": "left", "-.": "bottom"}
+"""For single marks, what dashes are for lines: arms of one family share a colour."""
 LATENCIES = (("tpot_s", 1e3, "TPOT (ms)"), ("ttft_s", 1.0, "TTFT (s)"))
 
 
 def draw_stock_offload(frames: Frames) -> Figure:
-    """Median TPOT and TTFT of each cell, a bar for each arm that answered there; of one that never did, the legend says so."""
-    return _bars(counted(frames["e2_stock_offload.requests"]), frames["e2_stock_offload.arms"])
+    """Median TPOT and TTFT of each cell, a mark for each arm that answered there; of one that never did, the legend says so."""
+    return _marks(counted(frames["e2_stock_offload.requests"]), frames["e2_stock_offload.arms"])
 
 
 def draw_all_in_vram(frames: Frames) -> Figure:
-    """The same bars for the model wholly in GPU memory and placed."""
-    return _bars(counted(frames["e9_all_in_vram.requests"]), frames["e9_all_in_vram.arms"])
+    """The same marks for the model wholly in GPU memory and placed."""
+    return _marks(counted(frames["e9_all_in_vram.requests"]), frames["e9_all_in_vram.arms"])
 
 
 def draw_plan_choice(frames: Frames) -> Figure:
@@ -74,26 +74,31 @@ def draw_follow(frames: Frames) -> Figure:
     return figure
 
 
-def _bars(requests: pd.DataFrame, arms: pd.DataFrame) -> Figure:
-    """TPOT of the cells that write a text beside TTFT of those that write a token or two; rows of equal height."""
+def _marks(requests: pd.DataFrame, arms: pd.DataFrame) -> Figure:
+    """TPOT of the cells that write a text beside TTFT of those that write a token or two; a row for each cell."""
     names = list(dict.fromkeys(arms["arm"]))
     styles = arm_styles(names)
     written = requests.groupby("cell", sort=False)["asked_output_tokens"].max()
     cells = [list(written.index[written > PREFILL_TOKENS]), list(written.index[written <= PREFILL_TOKENS])]
     answered = set(requests["arm"])
     drawn = [arm for arm in names if arm in answered]
-    figure, pair = panels(2, 0.8 + 0.09 * max(map(len, cells)) * (len(drawn) + 1))
+    most = requests.groupby("cell")["arm"].nunique().max()
+    figure, pair = panels(2, 0.9 + max(map(len, cells)) * (0.12 + 0.06 * most))
     for axes, of_panel, (column, factor, name) in zip(pair, cells, LATENCIES, strict=True):
         medians = requests.groupby(["arm", "cell"])[column].median() * factor
-        for position, arm in enumerate(drawn):
-            at = [y + (position - (len(drawn) - 1) / 2) * 0.8 / len(drawn) for y in range(len(of_panel))]
-            values = [medians.get((arm, cell), float("nan")) for cell in of_panel]
-            hatch = HATCHES[styles[arm]["linestyle"]]
-            look = {"color": styles[arm]["color"], "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
-            axes.barh(at, values, height=0.8 / len(drawn), label=arm, **look)
+        for arm in drawn:
+            # Values may be equal, so that each has a line of its own in its cell's row.
+            beside = [[other for other in drawn if (other, cell) in medians.index] for cell in of_panel]
+            there = [(y, others) for y, others in enumerate(beside) if arm in others]
+            at = [y + (others.index(arm) - (len(others) - 1) / 2) * 0.7 / most for y, others in there]
+            values = [medians[(arm, of_panel[y])] for y, _ in there]
+            look = styles[arm] | {"linestyle": "none", "fillstyle": FILLS[styles[arm]["linestyle"]]}
+            axes.plot(values, at, label=arm, **look)
         for arm in (arm for arm in names if arm not in answered):
-            axes.barh(0, float("nan"), color="none", label=f"{arm}: no answer")
+            axes.plot([], [], linestyle="none", label=f"{arm}: no answer")
         categories(axes, [words(cell) for cell in of_panel])
+        for y in range(len(of_panel) - 1):
+            axes.axhline(y + 0.5, color=LIGHT, linewidth=0.6, zorder=0)
         axes.set_xscale("log")
         times(axes.xaxis)
         axes.set_xlabel(name)

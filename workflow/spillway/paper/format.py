@@ -70,6 +70,21 @@ def convert(value: float, column: str, unit: str) -> float:
     return value
 
 
+def quotient(above: float, above_unit: str, below: float, below_unit: str, unit: str) -> float:
+    """One printed value over another in the unit to be printed: a proportion of two in one unit, or the time that bytes take.
+
+    Raises FormatError for two units whose quotient is neither.
+    """
+    if above_unit == below_unit:
+        return above / below * (100 if unit == "%" else 1)
+    sizes, rates, times = (CONVERSIONS[name] for name in ("bytes", "bytes_per_s", "s"))
+    if above_unit in sizes and below_unit in rates and unit in times:
+        return (above / sizes[above_unit]) / (below / rates[below_unit]) * times[unit]
+    raise FormatError(
+        f"unit: found {above_unit!r} over {below_unit!r} in {unit!r}; expected one unit, or bytes over a rate as a time"
+    )
+
+
 def rounded(value: float, decimals: int) -> decimal.Decimal:
     """A value with fixed decimals, rounded half up on its shortest decimal text: the one rounding of all languages.
 

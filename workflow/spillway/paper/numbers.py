@@ -18,7 +18,7 @@ import pandas as pd
 
 from spillway.paper import statistic
 from spillway.paper.content import Content, Value
-from spillway.paper.format import LANGUAGES, FormatError, check_unit, convert, texts
+from spillway.paper.format import LANGUAGES, FormatError, check_unit, convert, quotient, texts
 from spillway.paper.statistic import StatisticError
 from spillway.record import manifest
 from spillway.record.parquet import RecordError, provenance, read
@@ -314,12 +314,8 @@ def _quotient(key: str, definition: Number, above: Value, below: Value) -> Value
             raise NumberError(f"{NUMBERS}: {key}: {part.name} is {part.texts['en']!r}; expected a number")
     if not float(below.value):
         raise NumberError(f"{NUMBERS}: {key}: {below.name} is 0; nothing can be divided by it")
-    if above.unit != below.unit:
-        raise NumberError(
-            f"{NUMBERS}: {key}: {above.key} is in {above.unit!r}, {below.key} in {below.unit!r}; expected one unit"
-        )
-    quotient = float(above.value) / float(below.value) * (100 if definition.unit == "%" else 1)
-    return Value(key, above.parts, quotient, texts(quotient, definition.decimals), definition.unit, above.file, above.sha256,
+    found = quotient(float(above.value), above.unit, float(below.value), below.unit, definition.unit)
+    return Value(key, above.parts, found, texts(found, definition.decimals), definition.unit, above.file, above.sha256,
                  above.run, "", f"{above.key} / {below.key}", above.rows)  # fmt: skip
 
 

@@ -34,7 +34,7 @@ _ARMS: Sequence[tuple[str, str, str]] = (
     ("follow", GREEN, "D"),
     ("whole layers", SKY, "v"),
     ("random", PURPLE, "^"),
-    ("prefetch", VERMILION, "X"),
+    ("prefetch", VERMILION, ">"),
     ("uva", ORANGE, "s"),
     ("all in vram", BLACK, "o"),
     ("coldest", BLUE, "o"),
@@ -98,7 +98,6 @@ def rc() -> dict[Any, Any]:
         "legend.frameon": False,
         "lines.linewidth": 1.1,
         "lines.markersize": 3.5,
-        "hatch.linewidth": 0.5,
         "figure.constrained_layout.use": True,
     }
 
@@ -136,7 +135,7 @@ def times(axis: Axis) -> None:
 
 
 def categories(axes: Axes, names: Sequence[str]) -> None:
-    """Name the bars of a horizontal bar chart, the first on top."""
+    """Name the rows of a horizontal chart, the first on top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
