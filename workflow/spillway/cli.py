@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 
 from spillway.spec.shown import printable
@@ -39,6 +40,8 @@ def main() -> None:
             except BrokenPipeError:  # the reader, `head` for one, has seen enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
                 sys.exit(1)
+            except KeyboardInterrupt:
+                sys.exit(128 + signal.SIGINT)
             sys.exit(printable(ended) if isinstance(ended, str) else ended)
         case [name, *_]:
             sys.exit(f"spillway: no command {name!r}\n\n{usage()}")

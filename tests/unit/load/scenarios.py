@@ -162,6 +162,17 @@ SCENARIOS = [
         last_chunk_tokens=2,
     ),
     Scenario(
+        "09c an error with half a surrogate pair, which no file can hold",
+        script(text('data: {"error": {"message": "\\ud83d"}}\n\n'), DONE),
+        error="in_band_error",
+        message="\\ud83d",
+    ),
+    Scenario(
+        "09d a finish_reason with half a surrogate pair",
+        script(ROLE, *words(), text('data: {"choices": [{"delta": {}, "finish_reason": "\\ud83d"}]}\n\n'), DONE),
+        **FIVE,
+    ),
+    Scenario(
         "10 reset in the stream (S7)",
         script(ROLE, *words()[:2], {"wait_s": 0.05, "end": "reset"}),
         error="transport",
@@ -207,6 +218,29 @@ SCENARIOS = [
     Scenario("11d [DONE] without finish_reason", script(ROLE, *words(), DONE), **FIVE),
     Scenario("11e [DONE], then the body never ends", script(*PLAIN, {"end": "hang"}), seconds=2.5, **FIVE),
     Scenario("11f [DONE], then a reset", script(*PLAIN, {"wait_s": 0.05, "end": "reset"}), **FIVE),
+    Scenario(
+        "11g [DONE], then keep-alive comments for ever (S2)",
+        script(*PLAIN, *[text(": ping\n\n", wait_s=0.3)] * 20, {"end": "hang"}),
+        seconds=2.5,
+        **FIVE,
+    ),
+    Scenario(
+        '11h finish_reason "" for null on every chunk, then a complete body (S7)',
+        script(ROLE, *[data(delta(word, finish="", usage=n), n) for n, word in enumerate(WORDS, start=1)]),
+        error="truncated",
+        **FIVE,
+    ),
+    Scenario(
+        "11i an answer that the engine aborted: finish_reason and [DONE] are there",
+        script(ROLE, *words()[:2], data(delta(finish="abort", usage=2)), last_usage(2), DONE),
+        error="in_band_error",
+        message="finish_reason: abort",
+        content="Hello wide",
+        tokens=2,
+        source="continuous_usage",
+        first_chunk_tokens=1,
+        last_chunk_tokens=2,
+    ),
     Scenario(
         "12 reasoning, then content (S9)",
         script(
@@ -279,6 +313,22 @@ SCENARIOS = [
         last_chunk_tokens=12,
     ),
     Scenario(
+        "15b a count that falls says nothing about the chunks",
+        script(
+            ROLE, data(delta("a b", usage=5), 5), data(delta(" c", usage=3), 3), data(delta(" d", usage=6), 6), finish(6), DONE
+        ),
+        content="a b c d",
+        tokens=6,
+        source="final_usage",
+    ),
+    Scenario(
+        "15c a chunk that counts more than the whole answer has",
+        script(ROLE, data(delta("a", usage=1), 1), data(delta(" b c d", usage=30), 30), last_usage(4), DONE),
+        content="a b c d",
+        tokens=4,
+        source="final_usage",
+    ),
+    Scenario(
         "16 role chunk long before the text (S1)",
         script(ROLE, {**words()[0], "wait_s": LATE_S}, *words()[1:], finish(5), DONE),
         **FIVE,
@@ -329,6 +379,18 @@ SCENARIOS = [
         script(text('{"error": {"message": "too long"}}'), status=400, headers={"content-type": "application/json"}),
         error="http_status",
         message="too long",
+    ),
+    Scenario(
+        "21c status 502 with an encoding that was not asked for, and broken",
+        script(text("bad gateway"), status=502, headers={"content-encoding": "gzip"}),
+        error="transport",
+        message="DecodingError",
+    ),
+    Scenario(
+        "21d a redirect to what is no address",
+        script(status=302, headers={"location": "//\x7f/"}),
+        error="transport",
+        message="location",
     ),
     Scenario(
         "22 an event of one megabyte (S3)",

@@ -21,6 +21,13 @@ def test_schedule_has_enough_events_at_the_cells_rate_or_above(streams: int, rat
     assert events * gap_s < 3.0
 
 
+@given(st.integers(1, 400), st.floats(1e5, 1e8))
+def test_answers_that_come_at_once_do_not_make_the_self_check_endless(streams: int, rate_per_s: float) -> None:
+    events, gap_s = delay.schedule(streams, rate_per_s)
+    assert gap_s == 1 / rate_per_s
+    assert samples_needed(0.99) <= events * streams <= delay.MOST_EVENTS
+
+
 def measure() -> list[float]:
     with delay.delay_server() as port:
         return asyncio.run(delay.receive_delays_s(port, 4, 50, 0.01))

@@ -1,11 +1,12 @@
-"""Memory of the GPUs that a server sees; NVML is made up, since CI has no GPU."""
+"""Memory of the GPUs that a server sees, and GPUs that fail; NVML is made up, since CI has no GPU."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 
-from spillway.load.telemetry import gpu_memory_bytes
+from spillway.load.telemetry import _READINGS, GpuSampler, gpu_memory_bytes, sample_gpus
 
 
 @pytest.mark.parametrize(("visible", "due"), [(None, [10, 11, 12]), ("2", [12]), ("2,0", [12, 10]), ("", [])])
@@ -23,3 +24,24 @@ def test_only_visible_gpus_count(monkeypatch: pytest.MonkeyPatch, visible: str |
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpu_memory_bytes() == due
+
+
+def fail(code: int) -> None:
+    raise pynvml.NVMLError(code)
+
+
+def test_a_gpu_that_is_lost_leaves_empty_readings_and_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda gpu: SimpleNamespace(used=10))
+    for name in ("PcieThroughput", "ClockInfo", "PowerUsage", "UtilizationRates", "Temperature"):
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", lambda *_: fail(pynvml.NVML_ERROR_GPU_IS_LOST))
+    [row] = sample_gpus([0], 0.0)
+    assert {name: row[name] for name in _READINGS} == dict.fromkeys(_READINGS) | {"memory_used_bytes": 10}
+
+
+def test_a_driver_that_does_not_answer_ends_no_cell_but_is_no_host_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: fail(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
+    sampler = GpuSampler(0.0)
+    asyncio.run(sampler.run())
+    assert sampler.rows == []
+    with pytest.raises(pynvml.NVMLError):
+        gpu_memory_bytes()

@@ -9,13 +9,13 @@ import time
 
 import psutil
 import pytest
-from servers import golden_process
+from servers import GoldenProcess, golden_process
 
 DELAY_SERVER = """
-    import time
+    import sys, time, urllib.request
     from spillway.load.delay import delay_server
     with delay_server():
-        print("ready", flush=True)
+        urllib.request.urlopen(sys.argv[1] + "/v1/completions", b'{"prompt": [1], "max_tokens": 1}').read()  # it has started
         time.sleep(60)
 """
 WORKERS = """
@@ -29,31 +29,27 @@ WORKERS = """
 """
 
 
-@pytest.mark.parametrize(("script", "children"), [(DELAY_SERVER, 1), (WORKERS, 2)])
-def test_nothing_outlives_a_killed_client(tmp_path, script: str, children: int) -> None:
+@pytest.mark.parametrize(("script", "children", "requests"), [(DELAY_SERVER, 1, 1), (WORKERS, 2, 4)])
+def test_nothing_outlives_a_killed_client(tmp_path, script: str, children: int, requests: int) -> None:
     path = tmp_path / "client.py"
     path.write_text(textwrap.dedent(script))
     with golden_process("--tokens-per-second", "20") as server:
         client = subprocess.Popen([sys.executable, str(path), server.url], stdout=subprocess.DEVNULL)
         try:
-            started = await_children(client.pid, children)
+            await_requests(server, requests)  # of every stream, so that no worker is still importing: it would end of itself
+            started = psutil.Process(client.pid).children(recursive=True)
         finally:
             os.kill(client.pid, signal.SIGKILL)
             client.wait()
+        assert len(started) >= children
         _, left = psutil.wait_procs(started, timeout=10)
         for process in left:
             process.kill()
         assert not left
 
 
-def await_children(pid: int, count: int) -> list[psutil.Process]:
-    """All descendants of a process once it has at least `count` that have settled down to their work."""
-    deadline = time.monotonic() + 20
-    found: list[psutil.Process] = []
-    while len(found) < count and time.monotonic() < deadline:
-        time.sleep(0.1)
-        found = psutil.Process(pid).children(recursive=True)
-    time.sleep(1.5)  # a worker that is still importing would end of itself
-    found = psutil.Process(pid).children(recursive=True)
-    assert len(found) >= count
-    return found
+def await_requests(server: GoldenProcess, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(server.log()) < count:
+        assert time.monotonic() < deadline, f"the server has seen {len(server.log())} of {count} requests"
+        time.sleep(0.05)

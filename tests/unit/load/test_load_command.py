@@ -1,11 +1,13 @@
 """`spillway load URL` writes the tables of a cell, and says what is wrong before it sends anything."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 from servers import SWEEP, golden_process
 
+from spillway.load import load_command
 from spillway.load.load_command import main
 from spillway.record import parquet
 
@@ -44,3 +46,25 @@ def test_what_cannot_start_is_said(tmp_path: Path) -> None:
     absent = main([server.url, "--model", "golden", "--workload", str(tmp_path / "none.json"), "--out", str(tmp_path)])
     assert isinstance(absent, str) and "none.json" in absent
     assert list(tmp_path.glob("*.parquet")) == []
+
+
+def test_a_folder_that_can_hold_no_table_is_said_before_anything_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with golden_process() as server:
+        for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
+            ended = main([server.url, "--model", "golden", "--workload", json.dumps(SWEEP), "--out", str(out)])
+            assert isinstance(ended, str) and str(out) in ended
+        assert server.log() == []
+
+
+def test_a_workload_that_is_a_folder_is_said(tmp_path: Path) -> None:
+    ended = main(["http://127.0.0.1:1", "--model", "m", "--workload", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert isinstance(ended, str) and str(tmp_path) in ended
+
+
+def test_a_server_that_never_names_its_models_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_command, "MODELS_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        ended = main([url, "--model", "m", "--workload", json.dumps(SWEEP), "--out", str(tmp_path)])
+    assert isinstance(ended, str) and "no answer (none within 0.2 s)" in ended

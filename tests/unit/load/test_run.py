@@ -1,6 +1,7 @@
 """Cells against the golden server: rows, phases, counts and marks with known truth."""
 
 import asyncio
+import errno
 import itertools
 import statistics
 import time
@@ -11,7 +12,9 @@ import pytest
 from golden_server import GoldenServer, Settings
 from servers import SWEEP, cell_at, golden_process, run
 
-from spillway.load.run import CellResult
+from spillway.load import delay
+from spillway.load.client import Client, Endpoint
+from spillway.load.run import CellResult, _metrics
 from spillway.record import parquet, tables
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -136,6 +139,47 @@ def test_a_server_that_tells_nothing_is_unknown_not_clean() -> None:
     assert {(row["output_tokens_source"], row["tpot_s"]) for row in result.requests} == {("none", None)}
 
 
+def test_a_server_that_restarts_between_two_requests_marks_the_cell() -> None:
+    async def main() -> CellResult:
+        async with GoldenServer(Settings(tokens_per_second=500, prompt_tokens_details=True)) as server:
+            right, server.queries = server.metrics, 100_000
+
+            def metrics() -> str:
+                page, server.queries = right(), 0  # it restarts as soon as the cell has asked
+                return page
+
+            server.metrics = metrics  # type: ignore[method-assign]
+            return await cell_at(server.url, SWEEP)
+
+    result = asyncio.run(main())
+    assert only_cell(result)["requests_ok"] == 6
+    assert (only_cell(result)["outcome"], marks(result)) == ("marked", ["counters_fell"])
+
+
+@pytest.mark.parametrize(
+    ("head", "running"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=hex", 3.0),
+        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip", None),
+        (b"HTTP/1.1 302 Found\r\nlocation: //\x7f/", None),
+    ],
+)
+def test_a_metrics_page_that_cannot_be_read_ends_no_cell(head: bytes, running: float | None) -> None:
+    page = b"vllm:num_requests_running 3.0\n"
+
+    async def main() -> dict[str, dict[str, float]]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head + b"\r\ncontent-length: %d\r\n\r\n" % len(page) + page)
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            endpoint = Endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "golden", api="chat")
+            async with Client(endpoint) as client:
+                return await _metrics(client, endpoint)
+
+    assert asyncio.run(main()) == ({} if running is None else {"0": {"running": running}})
+
+
 def test_another_clients_traffic_contaminates_a_cell() -> None:
     async def main() -> CellResult:
         async with GoldenServer(Settings(prompt_tokens_details=True)) as server:
@@ -184,6 +228,15 @@ def test_several_processes_share_the_streams_out() -> None:
     assert {row["stream"] for row in measured(result)} == {0, 1, 2}
     assert {row["process"] for row in result.client_metrics} <= {0, 1}
     assert cell["client_delay_p99_s"] is not None
+
+
+def test_several_processes_share_the_slots_out() -> None:
+    with golden_process("--tokens-per-second", "50") as server:
+        options = {"alive": server.alive, "processes": 2}
+        asyncio.run(cell_at(server.url, SWEEP | {"streams": 6}, endpoint={"max_concurrent": 3}, **options))
+        assert max(record["open_requests"] for record in server.log()) == 3
+        with pytest.raises(ValueError, match="processes: found 2; expected at most the 1 of max_concurrent"):
+            asyncio.run(cell_at(server.url, SWEEP, endpoint={"max_concurrent": 1}, **options))
 
 
 def test_kill_9_with_streams_open_ends_the_cell_in_seconds() -> None:  # S12
@@ -247,6 +300,40 @@ def test_the_limit_ends_a_cell_and_says_what_was_not_sent() -> None:
     arrivals = {"kind": "arrivals", "rate_per_s": 20.0, "prompt_tokens": 9, "output_tokens": 3, "requests": 60, "limit_s": 0.5}
     cell = only_cell(run(arrivals)[0])
     assert cell["requests_ok"] + cell["requests_not_sent"] == 60 and 3 <= cell["requests_ok"] < 20
+
+
+def test_what_waits_for_a_slot_is_not_sent_after_the_limit() -> None:
+    workload = {
+        "kind": "arrivals", "rate_per_s": 50.0, "burstiness": None, "prompt_tokens": 20, "output_tokens": 10, "requests": 40,
+        "limit_s": 0.5,
+    }  # fmt: skip
+    # An answer takes 0.25 s and there is one slot: 25 requests are due within the limit, and most wait for it.
+    result, server = run(workload, Settings(tokens_per_second=40), endpoint={"max_concurrent": 1})
+    sent_s = [row["sent_s"] for row in result.requests if row["sent_s"] is not None]
+    assert 1 <= len(sent_s) == len(server.records) and max(sent_s) - min(sent_s) < 0.6
+    cell = only_cell(result)
+    assert cell["requests_ok"] + cell["requests_not_sent"] == cell["requests_planned"] == 40
+    assert cell["unmeasured_failed"] == 0
+
+
+def test_what_is_cut_off_when_the_cell_ends_did_not_fail() -> None:
+    workload = {
+        "kind": "arrivals", "rate_per_s": 20.0, "burstiness": None, "prompt_tokens": 5, "output_tokens": 20, "requests": 6,
+        "warmup": 4, "limit_s": 0.1,
+    }  # fmt: skip
+    result, _ = run(workload, Settings(tokens_per_second=5))  # no warm-up request is answered when the limit is over
+    warmup = [(row["outcome"], row["message"]) for row in result.requests if row["phase"] == "warmup"]
+    assert warmup and set(warmup) == {("cancelled", None)}
+    assert only_cell(result)["unmeasured_failed"] == 0
+
+
+def test_a_self_check_that_cannot_start_leaves_the_cell_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(delay.subprocess, "Popen", no_process)
+    result, _ = run(SWEEP)
+    assert only_cell(result)["requests_ok"] == 6 and only_cell(result)["marks"] == "client_delay: not measured"
 
 
 def test_a_server_that_refuses_is_not_flooded() -> None:

@@ -33,6 +33,7 @@ def test_scenario(scenario: Scenario) -> None:
     assert reply.output_tokens == scenario.tokens
     counts = (scenario.source, scenario.first_chunk_tokens, scenario.last_chunk_tokens)
     assert reply.output_counts() == counts
+    assert all(text is None or text.encode() for text in (reply.message, reply.finish_reason))  # a table can hold them
     if scenario.seconds is not None:
         assert took_s < scenario.seconds
     outputs = [at_s for at_s, tokens in record.writes if tokens is not None]

@@ -48,3 +48,13 @@ def test_engines_apart_and_models_together() -> None:
     assert before == {"0": {"prefix_hit_tokens": 15.0}, "1": {"prefix_hit_tokens": 100.0}}
     assert rise(before, after, "prefix_hit_tokens") == 64
     assert rise(after, before, "prefix_hit_tokens") is None  # it fell: another server answered
+
+
+def test_a_rise_is_of_the_same_engines_each_of_them_risen() -> None:
+    both = {"0": {"prefix_hit_tokens": 10.0}, "1": {"prefix_hit_tokens": 100.0}}
+    assert rise(both, {"0": {"prefix_hit_tokens": 15.0}, "1": {"prefix_hit_tokens": 100.0}}, "prefix_hit_tokens") == 5
+    one_restarted = {"0": {"prefix_hit_tokens": 200.0}, "1": {"prefix_hit_tokens": 30.0}}
+    assert rise(both, one_restarted, "prefix_hit_tokens") is None  # though their sum rose
+    only_one = {"1": {"prefix_hit_tokens": 5000.0}}
+    assert rise(both, only_one, "prefix_hit_tokens") is None
+    assert rise(only_one, both | only_one, "prefix_hit_tokens") is None  # what the other counted before is not known

@@ -1,6 +1,7 @@
 """Connections: kept and closed ones, retries, TLS, and stamps that belong to their read."""
 
 import asyncio
+import itertools
 import socket
 import ssl
 import subprocess
@@ -11,8 +12,9 @@ import httpcore
 import httpx
 import pytest
 from golden_server import GoldenServer, Settings
-from scenarios import PLAIN, script
+from scenarios import PLAIN, joined, script
 
+from spillway.load import client as client_module
 from spillway.load.client import Client, Endpoint, Reply
 from spillway.load.transport import StampedTransport
 
@@ -61,6 +63,86 @@ def test_an_answer_that_began_is_never_sent_again() -> None:
     assert (replies[1].error, replies[1].retried, len(connections)) == ("transport", False, 2)
 
 
+def test_what_follows_an_answer_is_not_the_answer_to_the_next_request() -> None:
+    body = joined(PLAIN)
+    stale = f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n{body.replace('Hello', 'Stale')}"
+    twice = script({"text": body + stale}, length=len(body))
+    replies, connections = ask_twice(Settings(), [twice, script(*PLAIN)], 0.05)
+    assert [(reply.ok, reply.retried, reply.content[0]) for reply in replies] == [(True, False, "Hello")] * 2
+    assert replies[1].sent_s < replies[1].first_byte_s  # type: ignore[operator]
+    assert len(set(connections)) == len(connections) == 2
+
+
+def ask_raw(answers: list[bytes | float], count: int) -> tuple[list[Reply], list[bytes]]:
+    """Replies to `count` requests and the heads that the server saw; a number is a wait, after which it hangs up."""
+
+    async def main() -> tuple[list[Reply], list[bytes]]:
+        heads = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while answers:
+                heads.append(await reader.readuntil(b"\r\n\r\n"))
+                await reader.readuntil(b"}]}")
+                answer = answers.pop(0)
+                if isinstance(answer, float):
+                    await asyncio.sleep(answer)
+                    break
+                writer.write(answer)
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            replies = [Reply() for _ in range(count)]
+            async with Client(Endpoint(url, "golden", api="chat")) as client:
+                for reply in replies:
+                    await client.send(b'"Hi"', 5, reply)
+        return replies, heads
+
+    return asyncio.run(main())
+
+
+def whole(*headers: str) -> bytes:
+    body = joined(PLAIN).encode()
+    return "\r\n".join(["HTTP/1.1 200 OK", f"content-length: {len(body)}", *headers, "", ""]).encode() + body
+
+
+def test_a_kept_connection_that_breaks_long_after_sending_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "RETRY_WITHIN_S", 0.1)
+    replies, heads = ask_raw([whole(), 0.3, whole()], 2)
+    assert [(reply.error, reply.retried) for reply in replies] == [(None, False), ("transport", False)]
+    assert len(heads) == 2
+
+
+def test_no_cookie_is_sent_back() -> None:
+    replies, heads = ask_raw([whole("set-cookie: replica=1; path=/"), whole()], 2)
+    assert [reply.ok for reply in replies] == [True, True]
+    assert not any(b"cookie" in head.lower() for head in heads)
+
+
+def test_an_address_of_a_family_that_the_kernel_lacks_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.socket
+
+    def without_ipv6(family: int, *rest: int, **named: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError("Address family not supported by protocol")
+        return real(family, *rest, **named)
+
+    async def main() -> Reply:
+        async with GoldenServer(scripts=[script(*PLAIN)]) as server:
+            addresses = [(socket.AF_INET6, ("::1", server.port, 0, 0)), (socket.AF_INET, ("127.0.0.1", server.port))]
+            found = [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address) for family, address in addresses]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            monkeypatch.setattr(socket, "socket", without_ipv6)
+            async with Client(Endpoint(f"http://localhost:{server.port}", "golden", api="chat")) as client:
+                reply = Reply()
+                await client.send(b'"Hi"', 5, reply)
+            monkeypatch.undo()
+            return reply
+
+    reply = asyncio.run(main())
+    assert reply.ok, reply.message
+
+
 def test_every_read_keeps_its_time_while_the_task_is_late() -> None:
     async def main() -> tuple[list[float], list[float]]:
         steps = [{"text": f"data: {n}\n\n", "wait_s": 0.05, "tokens": n + 1} for n in range(5)]
@@ -80,6 +162,25 @@ def test_every_read_keeps_its_time_while_the_task_is_late() -> None:
     assert len(stamps) == 5
     for stamp, write in zip(stamps, writes, strict=True):
         assert 0 <= stamp - write < 0.04
+
+
+def test_a_clock_that_is_set_between_arrival_and_read_makes_no_answer_older_than_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall_ns = time.time_ns
+    step_ns = itertools.cycle([0, 3_600_000_000_000, -3_600_000_000_000])
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + next(step_ns))
+
+    async def main() -> tuple[Reply, list[float]]:
+        async with GoldenServer(scripts=[script(*PLAIN)]) as server, Client(Endpoint(server.url, "m", api="chat")) as client:
+            reply = Reply()
+            await client.send(b'"Hi"', 5, reply)
+            return reply, [at_s for at_s, _ in server.records[0].writes]
+
+    reply, writes = asyncio.run(main())
+    assert reply.ok and reply.sent_s is not None
+    for chunk, write in zip(reply.chunks, writes, strict=False):  # [DONE] is no chunk
+        assert 0 <= chunk.at_s - write < 0.15 and chunk.at_s > reply.sent_s
 
 
 def test_tls(tmp_path: Path) -> None:

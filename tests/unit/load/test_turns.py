@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,7 @@ def test_a_wrong_trace_is_named(tmp_path: Path) -> None:
         ({"kind": "prompt_sweep", "prompt_tokens": 0, "output_tokens": 1, "requests": 5}, "greater than 0"),
         ({"kind": "prompt_sweep", "prompt_tokens": 5, "output_tokens": 1, "requests": 5, "users": 2}, "Extra inputs"),
         (CONTEXTS | {"suffix_tokens": 5}, "leave nothing"),
+        (CONTEXTS | {"limit_s": math.inf}, "finite number"),
         ({"kind": "sweep"}, "prompt_sweep"),
     ],
 )

@@ -5,6 +5,7 @@ from typing import Any
 from spillway.load import verdict
 from spillway.load.client import Reply
 from spillway.load.drive import Exchange
+from spillway.load.scrape import COLUMNS
 
 
 def sent(prompt: int = 1000, shared: int = 0, phase: Any = "measured", **reply: Any) -> Exchange:
@@ -54,6 +55,16 @@ def test_what_must_be_cached_and_was_not() -> None:
     assert verdict.cache([warmup, held], 768, 2000, must_hit=True) == []
     silent = sent(shared=900, cached_tokens=None)
     assert names(verdict.cache([silent], 128, 1000, must_hit=True)) == ["not_cached"]
+
+
+def test_counters_that_fall_are_of_another_server() -> None:
+    def page(engine: str, queries: int | None) -> dict[str, Any]:
+        return {"at_s": 0.0, "engine": engine} | dict.fromkeys(COLUMNS) | {"running": 9, "prefix_query_tokens": queries}
+
+    assert verdict.counters([]) == []
+    assert verdict.counters([page("0", 5), page("1", 3), page("0", 5), page("0", None), page("1", 4) | {"running": 0}]) == []
+    fell = ["counters_fell: prefix_query_tokens from 5 to 3; the server restarted, or another one answered"]
+    assert verdict.counters([page("0", 0), page("0", 5), page("0", None), page("0", 3), page("0", 9)]) == fell
 
 
 def test_prompts_that_the_server_counts_differently() -> None:

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from spillway.record.csv_table import read_csv
 from spillway.spec.shown import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PROBABILITIES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 MOST = 1e12  # that a length or a pause can be
@@ -45,6 +47,10 @@ class AgentModel:
     @classmethod
     def read(cls, path: Path) -> "AgentModel":
         """Raises FileNotFoundError naming the file, or ValueError naming what it lacks."""
+        import pandas as pd  # here, so that other workloads do not wait for it
+
+        from spillway.record.csv_table import read_csv
+
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such file; run from the project's root, or set `distributions`")
         try:
@@ -81,12 +87,14 @@ class AgentModel:
         return bool(random.random() < self.shares[name])
 
 
-def fit(sessions: pd.DataFrame) -> pd.DataFrame:
+def fit(sessions: "pd.DataFrame") -> "pd.DataFrame":
     """Quantiles and shares of recorded sessions, in rows quantity, probability, value, samples.
 
     Wants the columns of a trace (spec/workload.py, Trace) and `stop`. Requests without counts are left out. Growth below
     zero (a context trimmed a little) counts as zero.
     """
+    import pandas as pd
+
     requests = sessions[sessions.input_tokens.notna()].sort_values(["session", "request"], kind="stable")
     session = requests.groupby("session", sort=False)
     before = session[["input_tokens", "output_tokens", "blocks", "stop"]].shift(1)
@@ -118,6 +126,8 @@ def fit(sessions: pd.DataFrame) -> pd.DataFrame:
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: python -m spillway.load.agents SESSIONS.parquet > data/workloads/agent_turns.csv")
+    import pandas as pd
+
     path = Path(sys.argv[1])
     sys.stdout.write(HEADER + fit(pd.read_parquet(path)).to_csv(index=False))
 

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import json
+import math
 import time
+import urllib.parse
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Literal, NamedTuple
 
 import httpcore
@@ -14,14 +17,14 @@ import httpx
 
 from spillway.load.sse import Event, SseParser
 from spillway.load.transport import StampedTransport
-from spillway.spec.secret import check_address, secret_of, without_secrets
+from spillway.spec.secret import HIDDEN, check_address, secret_of, without_secrets
 
 ErrorClass = Literal[
     "connect",  # no connection
     "timeout",  # no output for longer than the endpoint allows
     "transport",  # the connection broke, or the server broke HTTP
     "truncated",  # the stream ended in good order, but without finish_reason or [DONE]
-    "in_band_error",  # an error object inside the stream
+    "in_band_error",  # an error object inside the stream, or a finish_reason that says that the server gave up
     "empty",  # the stream ended well and carried no output
     "not_sse",  # status 200 and something that is not a stream of JSON events
     "http_status",  # a status other than 200
@@ -33,6 +36,8 @@ ChunkKind = Literal["content", "reasoning", "tool_call", "none"]
 
 MESSAGE_CHARS = 500  # kept of an error's message
 AFTER_DONE_S = 1.0  # how long the end of the body is awaited after [DONE], for the connection's sake
+RETRY_WITHIN_S = 1.0  # of sending: a kept connection that breaks later broke under the request, which is a failure
+GAVE_UP = ("abort", "error")  # finish_reasons of answers that the server did not finish: vLLM sends "abort", then [DONE]
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,13 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         check_address(self.base_url)
+        try:
+            httpx.URL(self.url)
+            _ = urllib.parse.urlsplit(self.base_url).port  # the resolver would take 65616 for 80
+        except (httpx.InvalidURL, ValueError):
+            raise ValueError("url: found a host or port that cannot be; expected http://HOST:PORT, ports to 65535") from None
+        if self.max_concurrent is not None and self.max_concurrent < 1:
+            raise ValueError(f"max_concurrent: found {self.max_concurrent}; expected at least 1 request in flight")
         if self.api == "completions" and not self.vocabulary:
             raise ValueError(
                 "vocabulary: found none; api 'completions' draws prompts from a range of token ids, "
@@ -82,8 +94,13 @@ class Endpoint:
         return {"authorization": f"Bearer {secret_of(self.api_key_variable)}"}
 
     def hidden(self, text: str) -> str:
-        """What a server said, without the key, in case it repeats it."""
-        return text if self.api_key_variable is None else without_secrets(text, [secret_of(self.api_key_variable)])
+        """What a server said, without the key, in case it repeats it; nor its start, where the text was cut inside it."""
+        if self.api_key_variable is None:
+            return text
+        key = secret_of(self.api_key_variable)
+        text = without_secrets(text, [key])
+        cut = next((kept for kept in range(len(key) - 1, 3, -1) if text.endswith(key[:kept])), 0)
+        return text[:-cut] + HIDDEN if cut else text
 
     def body(self, prompt: bytes, output_tokens: int) -> bytes:
         """The request's JSON around a prompt that is JSON already, so that long prompts are never encoded twice."""
@@ -143,19 +160,22 @@ class Reply:
     def fail(self, error: ErrorClass, message: str) -> None:
         """Record a failure; the first one stands."""
         if self.error is None:
-            self.error, self.message = error, message[:MESSAGE_CHARS]
+            self.error, self.message = error, _storable(message)
 
     def output_counts(self) -> tuple[Literal["continuous_usage", "final_usage", "none"], int | None, int | None]:
         """Where the token count comes from, and the tokens up to and with the first and the last output chunk.
 
         With a count at the end only, the tokens of a chunk are known if there are as many output chunks as tokens (one
-        fewer if the last token ended the text and so has none): one each.
+        fewer if the last token ended the text and so has none): one each. Counts on chunks that fall, or pass the one at
+        the end, count as none.
         """
         outputs = [chunk for chunk in self.chunks if chunk.kind != "none"]
         if self.output_tokens is None or not outputs:
             return "none", None, None
         first, last = outputs[0].tokens, outputs[-1].tokens
-        if first is not None and last is not None and (first < last or len(outputs) == 1):
+        counts = [chunk.tokens for chunk in outputs if chunk.tokens is not None]
+        believed = counts == sorted(counts) and max(counts, default=0) <= self.output_tokens
+        if believed and first is not None and last is not None and (first < last or len(outputs) == 1):
             return "continuous_usage", first, last
         stop_token = 1 if self.finish_reason == "stop" else 0
         if self.output_tokens - stop_token <= len(outputs) <= self.output_tokens:
@@ -168,10 +188,12 @@ class Client:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        # No proxy, no redirect, no .netrc: nothing may stand between the client and the server unseen.
+        # No proxy, no redirect, no .netrc: nothing may stand between the client and the server unseen. No cookie, by which a
+        # balancer would send all streams to the server that answered first.
         self._http = httpx.AsyncClient(
             transport=StampedTransport(),
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             headers={"content-type": "application/json", "accept-encoding": "identity", **endpoint.headers()},
             timeout=httpx.Timeout(None, connect=endpoint.connect_timeout_s),
         )
@@ -189,19 +211,25 @@ class Client:
         """A throw-away request: the first of a process pays for lazy imports, and must be nobody's measurement."""
         with contextlib.suppress(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, TimeoutError):
             async with asyncio.timeout(self.endpoint.connect_timeout_s):
-                await self._http.get(self.endpoint.root + "/health")
+                await self.get(self.endpoint.root + "/health")
 
     async def get(self, url: str) -> httpx.Response:
         """For /metrics and the like; raises httpcore's errors."""
-        return await self._http.get(url)
+        try:
+            return await self._http.get(url)
+        except httpx.HTTPError as error:  # an encoding or a Location that cannot be read
+            raise httpcore.RemoteProtocolError(_describe(error)) from error
 
-    async def send(self, prompt: bytes, output_tokens: int, reply: Reply) -> None:
+    async def send(self, prompt: bytes, output_tokens: int, reply: Reply, until_s: float = math.inf) -> None:
         """Send one prompt and fill `reply` as the answer comes; failures are recorded in it, not raised.
 
-        If the caller cancels, the partial reply stays as it is.
+        If the caller cancels, the partial reply stays as it is. Nothing is sent if all `max_concurrent` requests are taken
+        until after `until_s` on time.monotonic(); `reply.sent_s` is None then.
         """
         body = self.endpoint.body(prompt, output_tokens)
         async with self._slots:
+            if time.monotonic() > until_s:
+                return
             reply.sent_s = time.monotonic()
             try:
                 if await self._attempt(body, reply):
@@ -238,12 +266,15 @@ class Client:
                         reply.fail("http_status", f"{response.status_code}: {text}")
                         return False
                     # Only output is progress, keep-alive comments are none. A timer costs as much as reading an event, so it
-                    # is renewed now and then, with as much more time.
+                    # is renewed now and then, with as much more time. After [DONE] nothing is.
                     outputs, renewed_s, slack_s = 0, 0.0, 0.05 * endpoint.progress_timeout_s
+                    done = False
                     async for read in response.aiter_raw():
                         reader.read(read, connection.get_extra_info("read_s"))
                         if reader.done:
-                            limit.reschedule(time.monotonic() + AFTER_DONE_S)
+                            if not done:
+                                done = True
+                                limit.reschedule(time.monotonic() + AFTER_DONE_S)
                         elif reader.outputs != outputs and time.monotonic() > renewed_s + slack_s:
                             outputs, renewed_s = reader.outputs, time.monotonic()
                             limit.reschedule(renewed_s + endpoint.progress_timeout_s + slack_s)
@@ -254,10 +285,13 @@ class Client:
                 waited = endpoint.progress_timeout_s if reader.outputs else endpoint.first_output_timeout_s
                 reply.fail("timeout", f"no output for {waited:g} s after {reader.outputs} output chunks")
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            if not fresh_connection and not reply.retried and reply.first_byte_s is None:
+            unanswered = not fresh_connection and not reply.retried and reply.first_byte_s is None
+            if unanswered and reply.sent_s is not None and time.monotonic() < reply.sent_s + RETRY_WITHIN_S:
                 return True
             if not reader.done:
                 reply.fail("transport", _describe(error))
+        except httpx.HTTPError as error:  # an encoding or a Location that cannot be read
+            reply.fail("transport", _describe(error))
         if reply.error is None:
             reader.close()
         return False
@@ -330,8 +364,10 @@ class _StreamReader:
         kind: ChunkKind = "none"
         chars = 0
         for choice in choices:
-            if choice.get("finish_reason") is not None:
-                reply.finish_reason = str(choice["finish_reason"])[:MESSAGE_CHARS]
+            if choice.get("finish_reason"):  # "" stands for null with some servers
+                reply.finish_reason = _storable(str(choice["finish_reason"]))
+                if reply.finish_reason in GAVE_UP:
+                    reply.fail("in_band_error", f"finish_reason: {reply.finish_reason}")
             for this_kind, texts, text in _texts(choice, reply):
                 if not isinstance(text, str):
                     raise TypeError("a text that is none")
@@ -386,6 +422,11 @@ def _texts(choice: Mapping[str, Any], reply: Reply) -> list[tuple[ChunkKind, lis
         if text:
             found.append(("tool_call", reply.tool_calls, text))
     return found
+
+
+def _storable(text: str) -> str:
+    """The start of a server's text; half a surrogate pair, which JSON lets through and no file can hold, is written out."""
+    return text[:MESSAGE_CHARS].encode("utf-8", "backslashreplace").decode()
 
 
 def _describe(error: Exception) -> str:

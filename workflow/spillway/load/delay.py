@@ -14,17 +14,19 @@ from collections.abc import Iterator
 from spillway.load.client import Client, Endpoint, Reply
 
 FEWEST_EVENTS = 320  # over all streams, for a 99th percentile
+MOST_EVENTS = 100_000  # over all streams, a few seconds of this server
 SHORTEST_S, LONGEST_S = 0.5, 2.0
 
 
 def schedule(streams: int, rate_per_s: float) -> tuple[int, float]:
     """Events per stream and gap between them: the cell's rate, until there are FEWEST_EVENTS, within the bounds in time.
 
-    A rate below what gives FEWEST_EVENTS in LONGEST_S is raised to it, which asks more of the client than the cell did.
+    A rate below what gives FEWEST_EVENTS in LONGEST_S is raised to it, which asks more of the client than the cell did. At a
+    rate that gives more than MOST_EVENTS, as of answers that a proxy held back and wrote at once, the time is shorter.
     """
     rate_per_s = max(rate_per_s, FEWEST_EVENTS / LONGEST_S / streams)
     seconds = max(SHORTEST_S, FEWEST_EVENTS / rate_per_s / streams)
-    return max(2, math.ceil(rate_per_s * seconds)), 1 / rate_per_s
+    return max(2, min(math.ceil(rate_per_s * seconds), MOST_EVENTS // streams)), 1 / rate_per_s
 
 
 async def receive_delays_s(port: int, streams: int, events: int, gap_s: float) -> list[float]:

@@ -25,6 +25,7 @@ Phase = Literal["warmup", "measured", "cooldown"]
 WATCH_S = 0.05  # how soon the end of the cell is noticed by what waits or is in flight
 FAILED_PAUSE_S = 0.5  # of a stream after a failure: a dead server must be noticed first, one that refuses not be flooded
 DEATH_GRACE_S = 1.0  # for connections to break by themselves when the server has died
+LIMIT_OVER = "limit_s of the workload was over"
 
 
 @dataclass
@@ -213,7 +214,12 @@ class _Run:
 
     async def _send(self, exchange: Exchange, turn: Turn) -> None:
         self.exchanges.append(exchange)
-        await _send(self.client, exchange, turn)
+        await _send(self.client, exchange, turn, self.end_s)
+        if exchange.reply.sent_s is None:  # the limit was over before the client had a slot for it
+            if exchange.phase == "measured":
+                exchange.reply.fail("not_sent", LIMIT_OVER)
+            else:
+                exchange.cancelled = True
         if exchange.phase == "measured":
             self.tally.measured_over()
         if exchange.reply.error is not None:
@@ -221,14 +227,14 @@ class _Run:
 
     def _not_sent(self, exchange: Exchange) -> None:
         """Record a measured request that will not be sent, so that what the workload asked for stays countable."""
-        exchange.reply.fail("not_sent", "the server had died" if self.tally.stopped else "limit_s of the workload was over")
+        exchange.reply.fail("not_sent", "the server had died" if self.tally.stopped else LIMIT_OVER)
         self.exchanges.append(exchange)
         self.tally.measured_over()
 
 
-async def _send(client: Client, exchange: Exchange, turn: Turn) -> None:
+async def _send(client: Client, exchange: Exchange, turn: Turn, until_s: float = math.inf) -> None:
     try:
-        await client.send(turn.prompt, turn.output_tokens, exchange.reply)
+        await client.send(turn.prompt, turn.output_tokens, exchange.reply, until_s)
     except asyncio.CancelledError:
         exchange.cancelled = True
         raise

@@ -6,6 +6,7 @@ import concurrent.futures
 import datetime
 import ipaddress
 import json
+import tempfile
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from spillway.spec.shown import shown
 from spillway.spec.workload import Workload
 
 CELL = "load"
+MODELS_TIMEOUT_S = 30.0
 _WORKLOAD: pydantic.TypeAdapter[Workload] = pydantic.TypeAdapter(Workload)
 
 
@@ -53,7 +55,7 @@ def load_url(
     """Run a workload against a server that somebody else started and write its tables to `folder`.
 
     The files are named load.<table>.parquet; boot is 0, since the server is not ours to start. Raises FileExistsError if
-    the folder holds such files already, and LoadError if the server does not answer.
+    the folder holds such files already, OSError if it can hold none, and LoadError if the server does not answer.
     """
     if found := sorted(folder.glob(f"{CELL}.*.parquet")):
         raise FileExistsError(f"{found[0]}: exists already; give another folder, measured rows are never overwritten")
@@ -61,6 +63,9 @@ def load_url(
     served = asyncio.run(_models(endpoint))
     if endpoint.model not in served:
         raise LoadError(f"{endpoint.root}: found the models {served}; expected {endpoint.model!r}, set --model to one of them")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):  # before anything is measured that could not be written
+        pass
     progress = Progress(workload.kind)
     result = asyncio.run(
         run_cell(
@@ -86,15 +91,17 @@ def load_url(
 async def _models(endpoint: Endpoint) -> list[str]:
     async with Client(endpoint) as client:
         try:
-            response = await client.get(endpoint.root + "/v1/models")
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-            raise LoadError(f"{endpoint.root}: no answer ({error}); is the server up, and is the address right?") from None
+            async with asyncio.timeout(MODELS_TIMEOUT_S):
+                response = await client.get(endpoint.root + "/v1/models")
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, TimeoutError) as error:
+            why = str(error) or f"none within {MODELS_TIMEOUT_S:g} s"
+            raise LoadError(f"{endpoint.root}: no answer ({why}); is the server up, and is the address right?") from None
     try:
         return [str(model["id"]) for model in response.json()["data"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise LoadError(
             f"{endpoint.root}/v1/models: status {response.status_code}, not a list of models: "
-            f"{endpoint.hidden(response.text[:200])!r}"
+            f"{endpoint.hidden(response.content[:200].decode('utf-8', 'replace'))!r}"
         ) from None
 
 
@@ -164,7 +171,7 @@ def main(argv: list[str]) -> int | str:
             "spillway: a process of the client was ended from outside, so its share of the requests is unknown and no table "
             "was written; if nobody did it, the kernel did because memory ran out (`dmesg | tail`): run it again"
         )
-    except (LoadError, SpecError, FileNotFoundError, FileExistsError, ValueError) as error:
+    except (LoadError, SpecError, parquet.RecordError, OSError, ValueError) as error:
         return f"spillway: {error}"
     print(summary(result))
     return 0 if result.cells[0]["outcome"] != "failed" else 2

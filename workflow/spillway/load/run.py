@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpcore
@@ -103,8 +103,11 @@ async def run_cell(
     `seed` decides lengths, pauses and arrivals; `nonce` (the run id) decides the prompts' tokens, so that no other run has
     sent them. `alive` is asked a few times a second and returns None, or why the server has ended, which ends the cell
     within seconds. `processes` share the streams out; raise it if the cell is marked client_delay. Requests that fail are
-    rows, not exceptions; raises FileNotFoundError or ValueError if the workload names a file that is absent or wrong.
+    rows, not exceptions; raises FileNotFoundError or ValueError if the workload names a file that is absent or wrong, and
+    ValueError if the endpoint takes fewer requests at once than there are processes.
     """
+    if endpoint.max_concurrent is not None and endpoint.max_concurrent < processes:
+        raise ValueError(f"processes: found {processes}; expected at most the {endpoint.max_concurrent} of max_concurrent")
     asked = _Asked(endpoint, workload, cell, seed, nonce)
     work = plan(workload, asked.alphabet(), seed=seed, nonce=nonce, cell=cell)
     tally = Tally(warming=len(work.streams) if work.warmup else 0, measured=work.measured_in_all)
@@ -133,8 +136,8 @@ async def run_cell(
         after = await _metrics(client, endpoint) if alive() is None else {}
         watched.server_metrics += scrape.rows(time.monotonic() - start_s, after)
         for exchange in exchanges:
-            if exchange.cancelled and exchange.phase != "cooldown":
-                exchange.reply.fail("transport", watched.death or "the server had died")
+            if watched.death is not None and exchange.cancelled and exchange.phase != "cooldown":
+                exchange.reply.fail("transport", watched.death)
         delays_s = await _own_delay(exchanges, processes, pool) if watched.death is None else []
     exchanges.sort(key=lambda exchange: exchange.reply.sent_s or float("inf"))
     loop_delays_s = [late_s for share in shares for late_s in share.loop_delays_s]
@@ -143,7 +146,8 @@ async def run_cell(
     row = _cell_row(asked, exchanges, start_s) | rise
     client_delays = _p50_p99("client_delay", delays_s) | _p50_p99("loop_delay", loop_delays_s)
     client_delays["loop_delay_max_s"] = max(loop_delays_s, default=None)
-    marks = _marks(asked, exchanges, rise, watched.death, client_delays, client_delay_bound_s)
+    pages = [*scrape.rows(0.0, before), *watched.server_metrics]
+    marks = _marks(asked, exchanges, rise, pages, watched.death, client_delays, client_delay_bound_s)
     ok = row["requests_ok"]
     row |= client_delays | {
         "started_at": started_at.isoformat(timespec="milliseconds"),
@@ -168,7 +172,10 @@ async def run_cell(
 
 async def _share(asked: _Asked, tally: Tally, index: int, processes: int) -> _Share:
     work = plan(asked.workload, asked.alphabet(), seed=asked.seed, nonce=asked.nonce, cell=asked.cell)
-    async with Client(asked.endpoint) as client:
+    endpoint, slots = asked.endpoint, asked.endpoint.max_concurrent
+    if slots is not None:  # of all processes together
+        endpoint = replace(endpoint, max_concurrent=len(range(index, slots, processes)))
+    async with Client(endpoint) as client:
         await client.warm()
         with no_collection():
             tally.one_is_ready()
@@ -280,7 +287,7 @@ async def _metrics(client: Client, endpoint: Endpoint) -> Engines:
             response = await client.get(endpoint.root + "/metrics")
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, TimeoutError):
         return {}
-    return scrape.parse_metrics(response.text) if response.status_code == 200 else {}
+    return scrape.parse_metrics(response.content.decode("utf-8", "replace")) if response.status_code == 200 else {}
 
 
 async def _sample_metrics(client: Client, endpoint: Endpoint, start_s: float, rows: list[Row]) -> None:
@@ -310,7 +317,7 @@ async def _own_delay(exchanges: Sequence[Exchange], processes: int, pool: concur
             parts = [len(range(index, streams, processes)) for index in range(processes)]
             work = [loop.run_in_executor(pool, _delays_in_worker, port, part, events, gap_s) for part in parts]
             return [late_s for part in await asyncio.gather(*work) for late_s in part]
-    except ConnectionError:
+    except OSError:  # no connection, or no process for the server
         return []
 
 
@@ -375,6 +382,7 @@ def _marks(
     asked: _Asked,
     exchanges: Sequence[Exchange],
     rise: dict[str, int | None],
+    pages: Sequence[Row],
     death: str | None,
     delays: Row,
     bound_s: float,
@@ -384,6 +392,7 @@ def _marks(
     sent = [exchange for exchange in exchanges if exchange.reply.sent_s is not None]
     marks = [] if death is None else [f"server_died: {death.splitlines()[0]}"]
     marks += verdict.failures(measured, others)
+    marks += verdict.counters(pages)
     must_hit = isinstance(asked.workload, CachedPrefix | Contexts)
     exact = asked.endpoint.api == "completions"
     queries = rise["prefix_query_tokens"] if exact else None  # how many tokens the words are, only their answers tell

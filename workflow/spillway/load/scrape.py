@@ -51,13 +51,19 @@ def parse_metrics(page: str) -> dict[str, dict[str, float]]:
 
 
 def rise(before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]], column: str) -> int | None:
-    """By how much a counter rose over all engines; None if either page lacks it, or if it fell (the server restarted)."""
-    first = [values.get(column) for values in before.values()]
-    last = [values.get(column) for values in after.values()]
-    if not first or not last or None in first or None in last:
+    """By how much a counter rose over all engines.
+
+    None if either page lacks it, if they are not of the same engines, or if it fell with one of them (it restarted).
+    """
+    if not before or before.keys() != after.keys():
         return None
-    difference = sum(value for value in last if value is not None) - sum(value for value in first if value is not None)
-    return round(difference) if difference >= 0 else None
+    rises = []
+    for engine, values in before.items():
+        first, last = values.get(column), after[engine].get(column)
+        if first is None or last is None or last < first:
+            return None
+        rises.append(last - first)
+    return round(sum(rises))
 
 
 def rows(at_s: float, engines: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:

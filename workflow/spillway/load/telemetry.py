@@ -90,7 +90,7 @@ def sample_gpus(handles: list[Any], start_s: float) -> Rows:
         for column, read in _READINGS.items():
             try:
                 row[column] = read(handle)
-            except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission):
+            except pynvml.NVMLError:  # not supported, not permitted, or the GPU is lost: the cell keeps its other rows
                 row[column] = None
         rows.append(row)
     return rows
@@ -119,8 +119,8 @@ class GpuSampler:
         self.rows: Rows = []
 
     async def run(self) -> None:
-        """Sample until cancelled; returns at once where there is no GPU."""
-        with gpus() as handles:
+        """Sample until cancelled; returns at once where there is no GPU, or where NVML does not work."""
+        with contextlib.suppress(pynvml.NVMLError), gpus() as handles:
             while handles:
                 self.rows += await asyncio.to_thread(sample_gpus, handles, self.start_s)
                 await asyncio.sleep(SAMPLE_S)

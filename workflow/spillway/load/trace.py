@@ -1,12 +1,10 @@
 """Recorded agent sessions out of a Parquet file: lengths, reuse and pauses, no text."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
-from spillway.record.columns import read_columns
 from spillway.record.parquet import RecordError
 
 BLOCK_TOKENS = 64  # of a block in `common_blocks`
@@ -31,6 +29,8 @@ def read_sessions(path: Path) -> list[Session]:
     Requests without counts are left out, and a pause that was not recorded counts as none. Raises FileNotFoundError or
     ValueError naming the file and what it lacks.
     """
+    from spillway.record.columns import read_columns  # with pandas, for which other workloads do not wait
+
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such trace; set `path` of the workload to a Parquet file")
     try:
@@ -44,7 +44,7 @@ def read_sessions(path: Path) -> list[Session]:
     sessions: dict[str, list[Request]] = {}
     columns = (rows[name].tolist() for name in ("session", "input_tokens", "output_tokens", "think_time", "common_blocks"))
     for name, input_tokens, output_tokens, think_s, blocks in zip(*columns, strict=True):
-        think_s = 0.0 if pd.isna(think_s) else think_s
-        request = Request(int(input_tokens), int(output_tokens), think_s, 0 if pd.isna(blocks) else BLOCK_TOKENS * int(blocks))
+        think_s = 0.0 if math.isnan(think_s) else think_s
+        request = Request(int(input_tokens), int(output_tokens), think_s, 0 if math.isnan(blocks) else BLOCK_TOKENS * int(blocks))
         sessions.setdefault(name, []).append(request)
     return list(sessions.values())

@@ -32,9 +32,10 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 def arrival_s(ancillary: list[tuple[int, int, bytes]]) -> float:
     """When a read arrived, on time.monotonic(): the kernel's stamp if there is one, else now.
 
-    The stamp is of the wall clock, so only its age is used: a step of that clock could only matter between arrival and
-    read. If a read holds several packets, the stamp is that of the last. The wall clock is read first: an interruption
-    between the two readings then makes an arrival later, as any delay does, and never earlier than it was.
+    The stamp is of the wall clock, so only its age is used: a step of that clock can only matter between arrival and
+    read, where _Stream notices it. If a read holds several packets, the stamp is that of the last. The wall clock is read
+    first: an interruption between the two readings then makes an arrival later, as any delay does, and never earlier than
+    it was.
     """
     wall_ns, now_s = time.time_ns(), time.monotonic()
     for level, kind, data in ancillary:
@@ -94,6 +95,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._reads = _Reads()
+        self._latest_s = time.monotonic()  # of what was sent and has arrived; nothing that arrives is older
         self._loop.add_reader(connection, self._readable)
 
     def _readable(self) -> None:
@@ -106,7 +108,11 @@ class _Stream(httpcore.AsyncNetworkStream):
             self._reads.end(error)
             return
         if data:
-            self._reads.add(arrival_s(ancillary), data)
+            at_s = arrival_s(ancillary)
+            if at_s < self._latest_s:  # the wall clock was set forward since it arrived
+                at_s = time.monotonic()
+            self._latest_s = at_s
+            self._reads.add(at_s, data)
         else:
             self._loop.remove_reader(self._socket)
             self._reads.end()
@@ -115,6 +121,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         return await self._reads.read(max_bytes)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._latest_s = time.monotonic()
         try:
             await self._loop.sock_sendall(self._socket, buffer)
         except OSError as error:
@@ -195,7 +202,11 @@ async def _connect(host: str, port: int) -> socket.socket:
     except socket.gaierror:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for family, kind, protocol, _, address in addresses:
-        connection = socket.socket(family, kind, protocol)
+        try:
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:  # a kernel without IPv6 has no such sockets, while "localhost" is ::1 first
+            failure = error
+            continue
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -213,7 +224,10 @@ async def _connect(host: str, port: int) -> socket.socket:
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of one answer; hands its connection back once it is over and the connection is fit for another."""
+    """The body of one answer; hands its connection back once it is over and the connection is fit for another.
+
+    It is not if more than the answer has arrived, which would be taken for the answer to the next request.
+    """
 
     def __init__(
         self,
@@ -229,7 +243,11 @@ class _Body(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         await self._answer.aclose()
         if self._connection.is_idle():
-            self._idle.append(self._connection)
+            unread, _ = self._connection._h11_state.trailing_data
+            if unread:
+                await self._connection.aclose()
+            else:
+                self._idle.append(self._connection)
 
 
 class StampedTransport(httpx.AsyncBaseTransport):

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from spillway.load.drive import Exchange
+from spillway.load.scrape import COUNTERS
 from spillway.record.samples import samples_needed
 
 # Where the workload says that a prompt is cached, the cache may miss a tenth of it, or what ends inside two large blocks.
@@ -68,6 +70,23 @@ def cache(sent: Sequence[Exchange], hits: int | None, queries: int | None, *, mu
 
 def _must_hit(exchange: Exchange) -> float:
     return exchange.shared_tokens - max(MISSED_FRACTION * exchange.shared_tokens, MISSED_TOKENS)
+
+
+def counters(pages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether one server, started once, answered the whole cell: then its counters only rise.
+
+    `pages` are rows of the table server_metrics in the order of time.
+    """
+    highest: dict[tuple[str, str], int] = {}
+    for page in pages:
+        for column in COUNTERS:
+            value, before = page[column], highest.get((page["engine"], column), 0)
+            if value is None:
+                continue
+            if value < before:
+                return [f"counters_fell: {column} from {before} to {value}; the server restarted, or another one answered"]
+            highest[page["engine"], column] = value
+    return []
 
 
 def prompt_lengths(sent: Sequence[Exchange]) -> list[str]:

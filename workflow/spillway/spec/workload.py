@@ -18,7 +18,7 @@ Count = Annotated[int, Field(ge=0)]
 class _Workload(BaseModel):
     """Every kind also says `most_streams`, at once, and `longest_sequence_tokens`, prompt and answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     limit_s: PositiveFloat | None = Field(
         None,
