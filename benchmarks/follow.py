@@ -3,7 +3,7 @@
     python benchmarks/follow.py                                   # synthetic traffic of the Qwen3-30B-A3B shape
     python benchmarks/follow.py --counts coding.json general.json # traffic that alternates between recorded counts
 
-Every figure is computed by spillway.placement.regret from the rates given, none is measured. `lost` is the share of steps
+Every figure is computed by regret.py from the rates given, none is measured. `lost` is the share of steps
 that a policy serves fewer than the oracle, which knows each phase's traffic and moves experts at once and for nothing.
 """
 
@@ -14,12 +14,9 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT)]
 
-from spillway.placement.counts import load_counts  # noqa: E402
-from spillway.placement.follow import Following, SwapCost, parse_residency  # noqa: E402
-from spillway.placement.plan import PlanError  # noqa: E402
-from spillway.placement.regret import (  # noqa: E402
+from benchmarks.regret import (  # noqa: E402
     Chances,
     Phase,
     best_static,
@@ -29,6 +26,9 @@ from spillway.placement.regret import (  # noqa: E402
     recovery_s,
     steps_served,
 )
+from spillway.placement.counts import load_counts  # noqa: E402
+from spillway.placement.follow import Following, SwapCost, parse_residency  # noqa: E402
+from spillway.placement.plan import PlanError  # noqa: E402
 from spillway.placement.routing import SyntheticRouting  # noqa: E402
 
 LAYERS, EXPERTS, TOP_K = 48, 128, 8

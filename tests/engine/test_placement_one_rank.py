@@ -71,18 +71,47 @@ def test_staging_can_be_switched_off(tmp_path):
     assert proof.staging_bytes == 0 and proof.switch_over is None
 
 
+def test_a_plan_whose_layers_stand_in_another_order_is_the_same(measured, tmp_path):
+    folder, _ = measured
+    result = one_rank(tmp_path, "other order")
+    assert all(result["equal"]) and result["faults"] == []
+    (first,), (turned,) = (load_proofs(each / "proof") for each in (folder, tmp_path))
+    assert turned.staging_bytes == first.staging_bytes and turned.layers == first.layers
+    assert list(load_plan(tmp_path / "plan.json").layers) == list(reversed(load_plan(folder / "plan.json").layers))
+
+
+def test_an_expert_that_no_sample_looks_at_is_found_in_the_other_memory(tmp_path):
+    faults = one_rank(tmp_path, "misplaced")["faults"]
+    assert "rank 0: model.layers.0.mlp.experts: experts [1, 2, 4, 5] on the host, plan: [1, 2, 5]" in faults
+
+
+def test_a_parameter_alone_can_be_placed_and_proved(tmp_path):
+    result = one_rank(tmp_path, "parameters")
+    assert all(result["equal"]) and result["faults"] == [] and result["in_place"] == []
+    (proof,) = load_proofs(tmp_path / "proof")
+    # 1000 rows of 1 KiB.
+    assert proof.state == "ready" and proof.parameters == {"model.embed_tokens.weight": 2 << 20}
+
+
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
         ("missing layer", "PlanError: the plan does not name layer model.layers.9.mlp.experts"),
         ("extra layer", "PlanError: the plan is for another model: layers that the model does not have: model.layers.5"),
+        ("unknown parameter", "PlanError: parameters that the plan puts on the host but this model does not have"),
+        ("own experts", "Refused: the plan was not obeyed"),
+        ("own experts, embedding", "Refused: the plan was not obeyed"),
+        ("never finished", "Refused: vLLM never finished the weights of model.layers.2.mlp.experts (1 layers)"),
         ("repacked", "was repacked after loading"),
+        ("torn", "Refused: model.layers.0.mlp.experts: the tensors of one expert lie in different memories"),
         ("no host memory", "HostMemoryError: the plan needs"),
+        ("no memory for both", "placed already), SPILLWAY_HOST_MEMORY_BYTES leaves"),
         ("driver refuses", "PageError: host NUMA node 0 gave"),
     ],
 )
 def test_what_cannot_be_placed_is_an_error(tmp_path, case, reason):
     result = one_rank(tmp_path, case)
     assert reason in result["error"]
-    assert result["loaded"] == (case == "repacked"), "refused after weights were loaded"
+    found_after = ("never finished", "repacked", "torn")
+    assert result["loaded"] == (case in found_after), "refused after weights were loaded"
     assert not list(tmp_path.glob("proof/rank*.json")), "a proof was left behind"

@@ -96,7 +96,10 @@ def load_alike(ours, plain):
 
 
 class Worker:
-    """Runs a step of the test's own."""
+    """Loads a model and runs a step as the test says."""
+
+    def load_model(self, *, load=lambda: None):
+        load()
 
     def execute_model(self, scheduler_output):
         return scheduler_output.run()
@@ -118,7 +121,9 @@ def settings(layers):
             use_ubatching=False,
         ),
         lora_config=None,
-        model_config=space(enable_sleep_mode=False, model="model", revision=None),
+        model_config=space(
+            enable_sleep_mode=False, model="model", revision=None, hf_text_config=space(tie_word_embeddings=False)
+        ),
         offload_config=space(uva=space(cpu_offload_gb=0), prefetch=space(offload_group_size=0)),
         compilation_config=space(cudagraph_capture_sizes=[1, 2]),
     )

@@ -40,18 +40,32 @@ os.environ |= {
 if case.endswith("unstaged"):
     os.environ["SPILLWAY_STAGE_ROWS"] = "off"
 
-from spillway.placement.boundary import before_each_step  # noqa: E402
-from spillway.placement.routed_experts import PlacedRoutedExperts, before_step, counter, placement  # noqa: E402
+from spillway.placement.boundary import after_loading, before_each_step  # noqa: E402
+from spillway.placement.routed_experts import (  # noqa: E402
+    PlacedRoutedExperts,
+    before_step,
+    counter,
+    model_is_loaded,
+    placement,
+)
 
 for _ in range(2):
+    after_loading(model_is_loaded)
     before_each_step("residency", before_step)
 worker = install.Worker()
 torch.manual_seed(0)
-ours = [PlacedRoutedExperts(name) for name in layers]
+ours: list[PlacedRoutedExperts] = []
 plain = [install.RoutedExperts(name) for name in layers]
-install.load_alike(ours, plain)
-for layer in ours:
-    layer.quant_method.process_weights_after_loading(layer)
+
+
+def load():
+    ours.extend(PlacedRoutedExperts(name) for name in layers)
+    install.load_alike(ours, plain)
+    for layer in ours:
+        layer.quant_method.process_weights_after_loading(layer)
+
+
+worker.load_model(load=load)
 
 # Four rows that pick each expert once, so that a wrong byte anywhere shows.
 x, weights = torch.randn(4, install.HIDDEN).bfloat16(), torch.rand(4, install.TOP_K)

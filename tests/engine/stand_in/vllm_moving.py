@@ -1,14 +1,13 @@
 """Real vLLM on the CPU with experts that change places on a stand-in driver: `vllm_moving.py FOLDER CASE [SWAPS]`.
 
 Cases: `plain` (no plan), `fed` (random swaps between steps, as many as asked for), `followed` (the planner's own). Prints
-one JSON object. The kernel of vLLM's CPU experts repacks weights, so a plain one stands in for it in all cases.
+one JSON object.
 """
 
 import json
 import os
 import random
 import sys
-import types
 from pathlib import Path
 
 folder, case = Path(sys.argv[1]), sys.argv[2]
@@ -21,61 +20,20 @@ if case != "plain":
     os.environ["SPILLWAY_STAGE_ROWS"] = "24"
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+import in_vllm  # noqa: E402
 import install  # noqa: E402
 import random_swaps  # noqa: E402
-import torch  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
-from vllm.model_executor.layers.fused_moe.experts import cpu_moe  # noqa: E402
 
 driver = install.driver
-
-
-def apply(self, output, hidden_states, w1, w2, topk_weights, topk_ids, *arguments, **options):
-    out = torch.zeros_like(hidden_states, dtype=torch.float32)
-    for e in topk_ids.unique().tolist():
-        rows, picks = (topk_ids == e).nonzero(as_tuple=True)
-        gate, up = (hidden_states[rows].float() @ w1[e].float().T).chunk(2, dim=1)
-        expert = (torch.nn.functional.silu(gate) * up) @ w2[e].float().T
-        out.index_add_(0, rows, topk_weights[rows, picks, None] * expert)
-    output.copy_(out)
-
-
-for experts in (cpu_moe.CPUUnquantizedExperts, cpu_moe.X86CPUUnquantizedExperts):
-    experts.process_weights_after_loading = lambda self, layer: None
-    experts.apply = apply
+in_vllm.compute_plainly()
 
 if case != "plain":
-    bindings = types.ModuleType("cuda.bindings")
-    bindings.driver = driver
-    sys.modules |= {"cuda": types.ModuleType("cuda"), "cuda.bindings": bindings, "cuda.bindings.driver": driver}
-    from spillway.placement import boundary, choose, evidence, exchange, placement, routed_experts, staging, swap
+    in_vllm.place_on_the_cpu()
+    from spillway.placement import choose, routed_experts
     from spillway.placement.plan import identify_model, load_plan, moe_layers, read_json
     from spillway.placement.proof import require_journals, require_proof
 
-    class Torch:
-        """Torch with a CUDA of our own, since vLLM puts its own stand-ins for streams and events into torch.cuda."""
-
-        cuda = types.SimpleNamespace(
-            Event=install.Event,
-            Stream=install.Stream,
-            current_stream=install.Stream,
-            is_current_stream_capturing=lambda: False,
-            current_device=lambda: 0,
-            empty_cache=lambda: None,
-            synchronize=lambda: None,
-            get_device_name=lambda _: "stand-in",
-        )
-
-        def __getattr__(self, name):
-            return getattr(torch, name)
-
-    for module in (boundary, evidence, exchange, placement, routed_experts, staging, swap):
-        module.torch = Torch()
-
-    install.see_memory()
-    placement.current_platform = types.SimpleNamespace(is_cuda=lambda: True)
-    placement.Placement._check = lambda self, name, weights, top_k: None
-    routed_experts.refuse_method = lambda method: None
     config = read_json(Path(model) / "config.json")
     names = moe_layers(config)
     plan = choose.random_experts(identify_model(config), names, len(names) * 6, 0)

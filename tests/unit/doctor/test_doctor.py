@@ -16,6 +16,7 @@ from spillway.doctor.gpu_checks import gpu_checks
 from spillway.doctor.host_checks import host_checks
 from spillway.engine.ask import Answer
 from spillway.engine.memory_nodes import Node
+from spillway.placement.host_memory import HostMemory
 from spillway.spec.host import Engine, Gpus, Host
 from tests.unit import nvidia_smi as smi
 
@@ -57,7 +58,7 @@ WELL = Facts(
     governors=frozenset({"performance"}),
     clock="tsc",
     clock_read_s=50e-9,
-    memory_bytes=250 * GIB,
+    memory=HostMemory(250 * GIB, "MemAvailable in /proc/meminfo"),
     memlock_bytes=None,
     shm_bytes=128 * GIB,
     disks={"runs": Disk(100 * GIB, True), "build": Disk(100 * GIB, True)},
@@ -182,10 +183,10 @@ SICK = {
         "--shm-size",
     ),
     "half of the memory": (
-        {"memory_bytes": 120 * GIB},
+        {"memory": HostMemory(120 * GIB, "/sys/fs/cgroup/job_7/memory.max")},
         {"host memory": "warning"},
         "host memory",
-        "120.0 GiB can be had, the host file says 256",
+        "120.0 GiB can be had (/sys/fs/cgroup/job_7/memory.max), the host file says 256",
         "control group",
     ),
     "disk full": (
@@ -384,7 +385,7 @@ def test_the_machine_is_read_once_and_a_driver_that_hangs_is_asked_once(tmp_path
     found = facts.gather(tmp_path, PAIR, asking=hanging)
     assert asked == ["nvidia-smi"] and found.links is None
     assert found.engine is not None and "no interpreter" in str(found.engine.fault)
-    assert isinstance(found.memory_bytes, int) and found.memory_bytes > 0
+    assert isinstance(found.memory, HostMemory) and found.memory.bytes > 0
     assert found.cores == os.sched_getaffinity(0) and found.clock_read_s > 0 and found.marks is None
 
 

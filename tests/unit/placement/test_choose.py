@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.placement import choose
-from spillway.placement.counts import ExpertCounts, LayerCounts, load_counts
+from spillway.placement.counts import ExpertCounts, LayerCounts, keep_current, load_counts
 from spillway.placement.plan import ModelIdentity, PlanError
 
 MODEL = ModelIdentity(config_sha256="0" * 64, experts=4, top_k=2, expert_bytes=100)
@@ -79,6 +79,36 @@ def test_no_choice_of_that_size_has_a_smaller_share(picks, data):
     assert plan.choice.host_share == pytest.approx(sum(everything[:number]) / sum(everything))
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([f"model.layers.{i}.mlp.experts" for i in range(48)], "model.layers.0-47.mlp.experts"),
+        (["m.9.e", "m.10.e", "m.2.e", "n.2.e1", "x"], "m.2,9-10.e, n.2.e1, x"),
+        (["9" * 5000], "9" * 5000),
+    ],
+)
+def test_idle_layers_are_named_by_ranges(names, said):
+    idle = counts(busy=((1, 0, 0, 0), (0,) * 4), **{name: ((0,) * 4, (1, 0, 0, 0)) for name in names})
+    with pytest.raises(PlanError) as raised:
+        idle.picks("decode")
+    assert str(raised.value) == f"counts: no decode picks in {said}; record more traffic"
+
+
+def test_a_file_of_counts_is_kept_only_while_it_is_kept_current(tmp_path):
+    path, seen = tmp_path / "counts.json", []
+    path.write_text("of an earlier server")
+
+    def save(to):
+        seen.append(to.exists())
+        SKEWED.save(to)
+        seen.append(load_counts(to) == SKEWED)
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="disk is full"):
+        keep_current(path, save)
+    assert seen == [False, True] and not path.exists()
+
+
 def test_budget_moves_just_enough():
     # Two GPUs of 1000 bytes, 300 for the rest, 500 for KV cache: 1200 bytes hold 12 of 20 experts.
     assert choose.experts_over_budget(MODEL, 5, other_bytes=300, gpu_bytes=1000, kv_bytes=500, ranks=2) == 8
@@ -86,6 +116,17 @@ def test_budget_moves_just_enough():
     assert choose.experts_over_budget(MODEL, 5, other_bytes=0, gpu_bytes=9000, kv_bytes=0) == 0
     with pytest.raises(PlanError, match="by 300; no placement"):
         choose.experts_over_budget(MODEL, 5, other_bytes=300, gpu_bytes=1000, kv_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "least"), [({"gpu_bytes": 0}, 1), ({"kv_bytes": -1}, 0), ({"other_bytes": -1}, 0), ({"ranks": 0}, 1)]
+)
+def test_a_number_that_no_budget_has_is_named(wrong, least):
+    budget = {"gpu_bytes": 1000, "kv_bytes": 0, "other_bytes": 0, "ranks": 1}
+    ((name, found),) = wrong.items()
+    with pytest.raises(PlanError, match=f"budget: {name}: found {found}; expected {least} or more"):
+        choose.experts_over_budget(MODEL, 5, **budget | wrong)
+    choose.experts_over_budget(MODEL, 5, **budget | {name: least})
 
 
 def test_held_out_traffic_shows_what_a_plan_kept():

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from benchmarks.regret import Phase, best_static, coldest, expected_step_s, follow, recovery_s, steps_served
 from spillway.placement.counts import load_counts
 from spillway.placement.follow import (
     Following,
@@ -21,7 +22,6 @@ from spillway.placement.follow import (
     worthwhile,
 )
 from spillway.placement.plan import ModelIdentity, PlanError
-from spillway.placement.regret import Phase, best_static, coldest, expected_step_s, follow, recovery_s, steps_served
 from spillway.placement.routing import SyntheticRouting
 
 # One expert of the 30B shape in bf16, at the rates and with the pause of offload on an H200; the pause is for four views.
@@ -238,4 +238,10 @@ def test_a_setting_that_asks_for_nothing_sound_is_an_error(setting, has_plan, fa
 
 def test_the_setting_is_one_line_of_json_safe_text():
     assert json.loads(json.dumps(Following().setting)) == Following().setting
-    assert Following().setting.startswith("follow,half_life_s=20,")
+    assert Following().setting.startswith("follow,half_life_s=20.0,")
+
+
+@pytest.mark.parametrize("changes", [{"decide_steps": 1_000_000}, {"swaps_per_step": 1_234_567}, {"half_life_s": 20.000001}])
+def test_a_large_or_exact_number_comes_back_from_the_setting_as_it_was(changes):
+    asked = Following(**changes)
+    assert parse_residency(asked.setting, True) == asked

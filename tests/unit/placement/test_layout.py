@@ -95,6 +95,12 @@ def test_all_on_the_host_and_nothing_on_the_host():
     assert (nothing.gpu_bytes, nothing.host_bytes) == (8 * MIB, 0)
 
 
+@given(st.integers(1, 200) | st.sampled_from([64, 128, 192]), st.sets(st.integers(0, 19)), st.sets(st.integers(0, 19)))
+def test_layers_of_one_model_can_share_staging_buffers(size, first, second):
+    units = {plan_layout(20, size, host, 64).unit_bytes for host in (first, second)}
+    assert units == {size if size % 64 == 0 else 64}
+
+
 @pytest.mark.parametrize(("experts", "size", "host"), [(4, 8, [4]), (4, 8, [-1]), (0, 8, []), (4, 0, [])])
 def test_nonsense_is_an_error(experts, size, host):
     with pytest.raises(ValueError):

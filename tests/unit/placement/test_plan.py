@@ -101,6 +101,20 @@ def test_a_saved_plan_loads_as_itself_and_its_hash_tells_any_change(tmp_path):
     assert first.sha256 == load_plan(tmp_path / "plan.json").sha256 != plan({"a": [1, 3], "b": []}).sha256
 
 
+def test_a_plan_whose_layers_stand_in_another_order_is_the_same_plan():
+    first, turned = plan({"a": [1], "b": []}), plan({"b": [], "a": [1]})
+    assert first == turned and first.sha256 == turned.sha256
+    check_model(turned, MODEL, ["a", "b"])
+
+
+def test_of_many_faults_the_first_few_are_shown_and_the_others_counted(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan({"a": [1]}).model_dump(mode="json") | {"layers": {f"l{i}": [-1] for i in range(7)}}))
+    with pytest.raises(PlanError, match=r"layers\.l4\.0: .* \(and 2 more\)$") as error:
+        load_plan(path)
+    assert "l5" not in str(error.value)
+
+
 def test_file_errors_name_the_file_and_the_key(tmp_path):
     path = tmp_path / "plan.json"
     with pytest.raises(PlanError, match=r"plan\.json: no such file"):

@@ -1,12 +1,17 @@
 """The checker of proofs: a sound proof passes, and every way of bending one is found."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from spillway.placement import choose
+from spillway.placement.follow import parse_residency
 from spillway.placement.journal import AuditRecord, Journal, SwapRecord
 from spillway.placement.layout import plan_layout
 from spillway.placement.plan import ModelIdentity
 from spillway.placement.proof import (
+    Asked,
     ExpertSample,
     FollowingProof,
     LayerProof,
@@ -24,6 +29,15 @@ MIB = 1 << 20
 MODEL = ModelIdentity(config_sha256="0" * 64, experts=8, top_k=2, expert_bytes=2 * (6 + 3) * MIB)
 PLAN = choose.given(MODEL, {"a": [1, 4, 6], "b": [], "c": [0]})
 RANKS = 2
+
+
+SWITCH_OVER = SwitchOver(
+    rows=128, rows_timed=(64, 128), in_place_s=(0.5, 2.0), staged_s=(1.0, 1.0), copy_s=1.0, host_share=0.3, measured=True
+)
+FOLLOWS = FollowingProof(
+    setting=parse_residency("follow,classes=2", True).setting, classes=2, spare_bytes=48 * MIB, copied_bytes=0
+)
+UNSTAGED = {"staging_bytes": 0, "switch_over": None, "host_copy_bytes_per_s": None}
 
 
 def layer(ids):
@@ -51,9 +65,7 @@ def proof(rank=0, **changes):
         "gpu_read_bytes_per_s": 4e12,
         "host_copy_bytes_per_s": 55e9,
         "staging_bytes": 100 * MIB,
-        "switch_over": SwitchOver(
-            rows=64, rows_timed=(64,), in_place_s=(2.0,), staged_s=(1.0,), copy_s=1.0, host_share=0.3, measured=True
-        ),
+        "switch_over": SWITCH_OVER,
         "largest_graph_rows": 32,
     }
     return RankProof(**given | changes)
@@ -61,6 +73,24 @@ def proof(rank=0, **changes):
 
 def both(**changes):
     return [proof(0), proof(1, **changes)]
+
+
+def resampled(keep=lambda sample: True, **changes):
+    """Layer `a` with some of its samples, changed alike."""
+    sound = layer(PLAN.layers["a"])
+    samples = [sample.model_copy(update=changes) for sample in sound.samples if keep(sample)]
+    return bent(samples=tuple(samples))
+
+
+def unstaged():
+    """Both layers as they are without staging."""
+    sound = {name: layer(PLAN.layers[name]) for name in ("a", "c")}
+    return UNSTAGED | {
+        "layers": {
+            name: each.model_copy(update={"samples": tuple(s.model_copy(update={"staged": None}) for s in each.samples)})
+            for name, each in sound.items()
+        }
+    }
 
 
 def bent(name="a", tensor=None, sample=None, **changes):
@@ -89,7 +119,7 @@ BENT = {
     "a rank twice": ([proof(0), proof(0)], "proofs of ranks [0, 0]"),
     "another number of ranks": (both(ranks=1), "was one of 1 ranks"),
     "another plan": (both(plan_sha256="f" * 64), "proves plan ffffffffffff"),
-    "not yet ready": (both(state="loaded"), "before the first large step"),
+    "not yet ready": (both(state="loaded"), "before the engine's first step"),
     "equal read rates": (both(host_read_bytes_per_s=3.9e12), "do not lie in different memories"),
     "no read rate": (both(host_read_bytes_per_s=0.0), "do not lie in different memories"),
     "staging without switch-over": (both(switch_over=None), "no measured switch-over"),
@@ -108,6 +138,28 @@ BENT = {
     "a host expert in GPU memory": (both(**bent(sample={"memory": "gpu"})), "expert 1 lies in gpu memory"),
     "other bytes in place": (both(**bent(sample={"in_place": "bb"})), "read in place differs"),
     "other bytes staged": (both(**bent(sample={"staged": "bb"})), "as staged differs"),
+    "nothing was loaded": (
+        both(**resampled(loaded="0" * 16, in_place="0" * 16, staged="0" * 16)),
+        "a: w13_weight: experts [1, 2] are nothing but zeros",
+    ),
+    "no GPU expert sampled": (
+        both(**resampled(lambda sample: sample.memory == "host")),
+        "a: w2_weight: no GPU expert was sampled",
+    ),
+    "nothing read back as staged": (both(**resampled(staged=None)), "a: w2_weight: expert 2 was not read back as staged"),
+    "a switch-over without staging": (both(**unstaged() | {"switch_over": SWITCH_OVER}), "no staging buffers"),
+    "a guessed switch-over": (
+        both(switch_over=SWITCH_OVER.model_copy(update={"rows": 1})),
+        "staged from 1 rows on; by the times measured, from 128",
+    ),
+    "a switch-over without times": (
+        both(switch_over=SWITCH_OVER.model_copy(update={"staged_s": ()})),
+        "steps of [64, 128] rows were timed 2 times in place and 0 staged",
+    ),
+    "no such NUMA node": (both(numa_node=-7), "NUMA node -7"),
+    "two engines": (both(engine="9"), "ranks differ in engine: {0: '0', 1: '9'}"),
+    "two routings": (both(routing="synthetic: uniform_random"), "ranks differ in routing"),
+    "one rank follows": (both(following=FOLLOWS), "ranks differ in following"),
     "two backends": (both(**bent(backend="CUTLASS")), "more than one expert backend"),
     "a parameter too many": (both(parameters={"x": 5}), "parameters on the host: ['x']"),
 }
@@ -120,11 +172,45 @@ def test_a_bent_proof_is_found(case):
     assert any(fault in text for text in found), found
 
 
+FIXED = SWITCH_OVER.model_copy(update={"rows": 48, "measured": False})
+ASKED = {
+    "as the plan says": ({}, Asked(), None),
+    "static": ({}, Asked(residency="static"), None),
+    "follows": ({"following": FOLLOWS}, Asked(residency="follow,classes=2"), None),
+    "follows unasked": ({"following": FOLLOWS}, Asked(), r"its experts move \(follow,.*\), asked: static"),
+    "does not follow": ({}, Asked(residency="follow"), "its experts stay where they are, asked: follow"),
+    "follows otherwise": ({"following": FOLLOWS}, Asked(residency="follow,classes=4"), "asked: follow,classes=4"),
+    "staging off": (unstaged(), Asked(stage_rows="off"), None),
+    "staging off unasked": (unstaged(), Asked(), "not staged, although that was not switched off"),
+    "staged though off": ({}, Asked(stage_rows="off"), "are staged, asked: off"),
+    "staged from 48 rows on": ({"switch_over": FIXED}, Asked(stage_rows="48"), None),
+    "measured, not 48": ({}, Asked(stage_rows="48"), "staged from 128 rows on, asked: 48"),
+    "48, not measured": ({"switch_over": FIXED}, Asked(), "from 48 rows on by a setting, asked: as measured"),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_server_that_did_not_what_it_was_asked_for_is_found(case):
+    changes, asked, fault = ASKED[case]
+    proofs = [proof(rank, **changes) for rank in range(RANKS)]
+    assert check_proofs(PLAN, proofs, RANKS) == [], "a sound server, whatever it was asked for"
+    found = check_proofs(PLAN, proofs, RANKS, asked)
+    assert found == [] if fault is None else len(found) == RANKS and re.search(fault, found[0]), found
+
+
+def test_parameters_alone_need_no_staging_and_no_switch_over():
+    plan = PLAN.model_copy(update={"layers": dict.fromkeys(PLAN.layers, ()), "parameters": ("embed",)})
+    alone = {"plan_sha256": plan.sha256, "parameters": {"embed": 4 * MIB}, "layers": {}} | UNSTAGED
+    assert check_proofs(plan, [proof(0, **alone), proof(1, **alone)], RANKS, Asked()) == []
+
+
 def test_a_planned_parameter_must_be_on_the_host():
     plan = PLAN.model_copy(update={"parameters": ("embed",)})
     sound = {"plan_sha256": plan.sha256, "parameters": {"embed": 4 * MIB}}
     assert check_proofs(plan, [proof(0, **sound), proof(1, **sound)], RANKS) == []
-    assert check_proofs(plan, [proof(0, **sound), proof(1, **sound | {"parameters": {"embed": 0}})], RANKS)
+    for size in (0, 1):
+        (fault,) = check_proofs(plan, [proof(0, **sound), proof(1, **sound | {"parameters": {"embed": size}})], RANKS)
+        assert f"embed: {size} bytes on the host, expected whole pages" in fault
 
 
 def test_proofs_are_files_whose_absence_or_damage_is_an_error(tmp_path):
@@ -137,10 +223,35 @@ def test_proofs_are_files_whose_absence_or_damage_is_an_error(tmp_path):
         require_proof(choose.given(MODEL, {"a": [1, 4, 6], "b": [1], "c": [0]}), tmp_path, RANKS)
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("{", "not JSON"), ('{"rank": 1}', "state: Field required"), (None, "colour: Extra inputs")],
+    ids=["cut off", "keys missing", "key unknown"],
+)
+def test_a_proof_that_cannot_be_read_is_named(tmp_path, text, fault):
+    for rank in range(RANKS):
+        proof(rank).save(tmp_path)
+    damaged = tmp_path / "rank1.json"
+    damaged.write_text(damaged.read_text().replace('"rank": 1', '"colour": 1, "rank": 1') if text is None else text)
+    with pytest.raises(ProofError, match=rf"rank1\.json: .*{fault}"):
+        load_proofs(tmp_path)
+
+
+def test_a_proof_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    proof(0, state="loaded").save(tmp_path)
+    write = Path.write_text
+
+    def full(path, text, **options):
+        write(path, text[: len(text) // 2], **options)
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space"):
+        proof(0).save(tmp_path)
+    assert load_proofs(tmp_path) == [proof(0, state="loaded")]
+
+
 # Experts that move
-
-
-FOLLOWS = FollowingProof(setting="follow,classes=2", classes=2, spare_bytes=48 * MIB, copied_bytes=0)
 
 
 def swapped(up, down, step, outcome="done"):
@@ -186,3 +297,11 @@ def test_ranks_that_moved_other_experts_or_looked_at_none_are_found(tmp_path, se
 def test_a_missing_journal_is_an_error(tmp_path):
     with pytest.raises(ProofError, match="no journal of swaps"):
         require_journals(PLAN, [proof(0, following=FOLLOWS)], tmp_path, 2)
+
+
+def test_ranks_that_follow_with_different_settings_are_found(tmp_path):
+    for rank in range(RANKS):
+        Journal(tmp_path, rank)
+    slower = FOLLOWS.model_copy(update={"setting": "follow,classes=2,swaps_per_s=1"})
+    with pytest.raises(ProofError, match="ranks follow with different settings"):
+        require_journals(PLAN, [proof(0, following=FOLLOWS), proof(1, following=slower)], tmp_path)

@@ -18,7 +18,7 @@ from spillway.engine.memory_nodes import Node, nodes
 from spillway.engine.processes import LOCK_VARIABLE, RUN_VARIABLE
 from spillway.engine.server import server_environment
 from spillway.engine.topology import QUERY_GPUS, QUERY_MATRIX, QUERY_PROCESSES
-from spillway.placement.host_memory import HostMemoryError, available_bytes
+from spillway.placement.host_memory import HostMemory, HostMemoryError, available
 from spillway.spec.host import Host
 
 Ask = Callable[[Sequence[str], float, Mapping[str, str] | None], Answer]
@@ -79,8 +79,8 @@ class Facts:
     governors: frozenset[str]
     clock: str | None
     clock_read_s: float
-    memory_bytes: int | str
-    """Bytes that the host can still give, or why that is not known."""
+    memory: HostMemory | str
+    """What the host can still give, or why that is not known."""
     memlock_bytes: int | None
     """Limit of locked memory; None: no limit."""
     shm_bytes: int | None
@@ -122,7 +122,7 @@ def gather(project: Path, host: Host | None, root: Path = Path("/"), asking: Ask
         governors=governors(root),
         clock=text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
         clock_read_s=clock_read_s(),
-        memory_bytes=_memory_bytes(root),
+        memory=_memory(root),
         memlock_bytes=_limit(resource.RLIMIT_MEMLOCK),
         shm_bytes=_free(root / "dev/shm"),
         disks={name: _disk(project / name) for name in ("runs", "build")},
@@ -172,13 +172,13 @@ def clock_read_s(reads: int = 20_000) -> float:
     return (time.perf_counter() - start) / reads
 
 
-def _memory_bytes(root: Path) -> int | str:
+def _memory(root: Path) -> HostMemory | str:
     try:
-        return available_bytes(root)
+        return available(root)
     except HostMemoryError as error:
         return str(error)
     except (OSError, KeyError, ValueError) as error:
-        return f"{root / 'proc/meminfo'} cannot be read: {error!r}"
+        return f"what {root / 'proc/meminfo'} and the control groups say cannot be read: {error!r}"
 
 
 def _limit(kind: int) -> int | None:

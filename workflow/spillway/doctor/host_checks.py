@@ -32,16 +32,16 @@ def host_checks(facts: Facts, host: Host | None) -> list[Finding]:
 
 
 def _memory(facts: Facts, host: Host | None) -> Finding:
-    if isinstance(facts.memory_bytes, str):
-        return warning("host memory", facts.memory_bytes, "correct the variable, or look at /proc/meminfo")
-    free = facts.memory_bytes / 2**30
+    if isinstance(facts.memory, str):
+        return warning("host memory", facts.memory, "correct the variable, or look at /proc/meminfo and /proc/self/cgroup")
+    free = facts.memory.bytes / 2**30
     if host is not None and host.host_memory_gib is not None and free < 0.8 * host.host_memory_gib:
         return warning(
             "host memory",
-            f"{free:.1f} GiB can be had, the host file says {host.host_memory_gib:g}",
+            f"{free:.1f} GiB can be had ({facts.memory.limit}), the host file says {host.host_memory_gib:g}",
             "stop what uses it, raise the control group's limit, or set SPILLWAY_HOST_MEMORY_BYTES where memory grows with use",
         )
-    return ok("host memory", f"{free:.1f} GiB can be had (MemAvailable, or the control group's limit)")
+    return ok("host memory", f"{free:.1f} GiB can be had ({facts.memory.limit})")
 
 
 def _pinning(facts: Facts, host: Host | None) -> Finding:

@@ -24,7 +24,7 @@ from spillway.placement.discovery import write_discovery
 from spillway.placement.engine_plan import require_log, write_bare
 from spillway.placement.follow import RESIDENCY_VARIABLE
 from spillway.placement.plan import Plan, PlanError, check_model, export_bare, identify_model, load_plan, moe_layers
-from spillway.placement.proof import DIRECTORY_VARIABLE, RankProof, require_proof
+from spillway.placement.proof import DIRECTORY_VARIABLE, STAGE_ROWS_VARIABLE, Asked, RankProof, require_proof
 from spillway.placement.routing import ROUTING_VARIABLE, STRATEGY, STRATEGY_VARIABLE, SyntheticRouting
 from spillway.record.parquet import sha256
 from spillway.spec.arm import Arm, PlanChoice, PlanFile, Routing
@@ -239,7 +239,10 @@ def _placement_variables(engine: Engine, on: OnHost, way: Way, folder: Path) -> 
 
 
 def proved(run: Run, way: Way, folder: Path) -> list[RankProof]:
-    """The proofs of a ready server's ranks, none without a plan; raises ProofError unless they agree with the plan.
+    """The proofs of a ready server's ranks, none without a plan.
+
+    Raises ProofError unless they agree with the plan, and with what else the arm asked for. `way` is the one that it was
+    started for.
 
     None either from an engine that places by itself: of it no more is known than that its log agrees with the plan.
     """
@@ -251,7 +254,11 @@ def proved(run: Run, way: Way, folder: Path) -> list[RankProof]:
     if run.asked.host.engine.plan_variable is not None:
         require_log(way.plan, (folder / "server.log").read_text(errors="replace"), ranks)
         return []
-    return require_proof(way.plan, folder / "proof", ranks)
+    asked = Asked(
+        residency=way.arm.residency,
+        stage_rows=(run.asked.host.engine.variables | way.arm.variables).get(STAGE_ROWS_VARIABLE),
+    )
+    return require_proof(way.plan, folder / "proof", ranks, asked)
 
 
 def set_cold_share(server: Server, share: float) -> None:

@@ -5,7 +5,7 @@ arithmetic), `pages` (the same through the CUDA driver), `routed_experts` and `s
 each rank writes and the harness checks).
 
 Where residency follows traffic: `counter` (reads, counted in the graphs), `follow` (which experts should change places: pure
-functions) and `regret` (what that costs and saves, simulated), `exchange` (slots and mappings), `swap` (carrying it out
+functions; benchmarks/regret.py simulates what that costs and saves), `exchange` (slots and mappings), `swap` (carrying it out
 between steps), `journal` (what moved).
 
 `plugin.register` is the entry point that vLLM calls; nothing here imports vLLM, torch or CUDA before that.

@@ -1,4 +1,4 @@
-"""Standing between the steps of vLLM's worker: what is registered here is called before every step that runs the model."""
+"""Standing in vLLM's worker: what is registered here is called before every step, or once the model is loaded."""
 
 import functools
 from collections.abc import Callable
@@ -34,6 +34,27 @@ def before_each_step(name: str, call: Callable[[int], None]) -> None:
 
     execute_model.stands_between_steps = True  # type: ignore[attr-defined]
     Worker.execute_model = execute_model
+
+
+def after_loading(call: Callable[[], None]) -> None:
+    """Call `call()` in every worker once it has loaded the model, whatever loaded it; an error of it ends the engine's start.
+
+    Calling this again changes nothing: there is one such call.
+    """
+    from vllm.v1.worker.gpu_worker import Worker
+
+    load = Worker.load_model
+    if hasattr(load, "is_followed_by_a_call"):
+        return
+
+    @functools.wraps(load)
+    def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = load(self, *args, **kwargs)
+        call()
+        return found
+
+    load_model.is_followed_by_a_call = True  # type: ignore[attr-defined]
+    Worker.load_model = load_model
 
 
 def of_all_ranks(value: Any) -> list[Any]:

@@ -67,8 +67,13 @@ def experts_over_budget(
     """How many experts must leave the GPUs so that everything else and the KV cache fit; 0 when all fits.
 
     Bytes are totals over `ranks` GPUs of `gpu_bytes` each: `other_bytes` is all that is neither a routed expert nor KV
-    cache (other weights, activations, graphs, staging buffers). Raises PlanError when even no expert would fit.
+    cache (other weights, activations, graphs, staging buffers). Raises PlanError for a number that no budget has, and when even
+    no expert would fit.
     """
+    least = {"gpu_bytes": (gpu_bytes, 1), "kv_bytes": (kv_bytes, 0), "other_bytes": (other_bytes, 0), "ranks": (ranks, 1)}
+    for name, (found, at_least) in least.items():
+        if found < at_least:
+            raise PlanError(f"budget: {name}: found {found}; expected {at_least} or more")
     room = ranks * gpu_bytes - other_bytes - kv_bytes
     if room < 0:
         raise PlanError(

@@ -5,7 +5,8 @@ per step, however many layers there are. Three counts: picks of small steps (dec
 reads, the small steps that read an expert at all, however many rows picked it.
 
 The engine's own warm-up is counted: read the file once when the server is ready, and take `ExpertCounts.since` that.
-Rows that only pad a captured graph are counted too, and rightly for reads, since their experts are read.
+Rows that only pad a captured graph are counted where they have experts, since these are read. vLLM 0.32 gives them -1 instead
+(VLLM_MOE_SKIP_PADDING, on by default there and off in 0.25.1); its kernels read nothing for them, and they are not counted.
 """
 
 import math
@@ -19,11 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from vllm.distributed import get_tensor_model_parallel_rank
-from vllm.transformers_utils.repo_utils import get_hf_file_to_dict
 
-from spillway.placement.counts import COUNTS_VARIABLE, ExpertCounts, LayerCounts
-from spillway.placement.plan import PlanError, identify_model
+from spillway.placement.counts import COUNTS_VARIABLE, ExpertCounts, LayerCounts, keep_current
+from spillway.placement.plan import PlanError
 from spillway.placement.routing import routing_in_force
+from spillway.placement.served import identify_served
 
 DECODE_ROWS = 64
 _SAVE_EVERY_S = 5.0
@@ -35,22 +36,19 @@ class ExpertCounter:
 
     def __init__(self, config: Any) -> None:
         """`config` is vLLM's VllmConfig; raises PlanError where picks cannot be counted or would be nobody's."""
-        model = config.model_config
-        found = get_hf_file_to_dict("config.json", model.model, model.revision)
-        if found is None:
-            raise PlanError(f"{model.model}: no config.json to say whose counts these are")
         if getattr(config, "speculative_config", None) is not None:
             raise PlanError("picks are not counted with --speculative-config: its drafter's layers run in steps of their own")
-        self._identity = identify_model(found)
+        self._identity = identify_served(config.model_config)
         self.names: list[str] = []
         """Layers by row of the counts: in the order in which they were made and in which they run."""
         self._picks: list[torch.Tensor] = []
         self._totals: torch.Tensor | None = None
+        # `[decode, prefill or reads, layers, experts + 1]`: the last column takes the ids -1.
         # The host reads this copy and so never waits for the GPU, nor calls CUDA while a graph is being captured.
         self._seen: torch.Tensor | None = None
         if COUNTS_VARIABLE in os.environ and get_tensor_model_parallel_rank() == 0:
             path = Path(os.environ[COUNTS_VARIABLE])
-            threading.Thread(target=self._save_for_ever, args=(path,), name="expert counts", daemon=True).start()
+            threading.Thread(target=keep_current, args=(path, self._save_for_ever), name="expert counts", daemon=True).start()
 
     def add(self, name: str, experts: int, top_k: int) -> Callable[[torch.Tensor], None]:
         """Register a layer; returns what to call with its picks `[rows, top_k]`."""
@@ -75,7 +73,7 @@ class ExpertCounter:
         """Small steps that read each expert, `[layers, experts]`, as of a step that has ended; 0 before the first one."""
         if self._seen is None:
             return np.zeros((len(self.names), self._identity.experts), dtype=np.int64)
-        found: NDArray[np.int64] = self._seen[_READS].numpy()
+        found: NDArray[np.int64] = self._seen[_READS, :, :-1].numpy()
         return found
 
     def steps(self) -> int:
@@ -85,10 +83,11 @@ class ExpertCounter:
     def _add_step(self) -> None:
         # Kept until now, so that inside a graph no later layer's tensors took their place.
         ids = torch.cat([picks.reshape(1, -1) for picks in self._picks]).to(torch.int64)
+        ids.remainder_(self._identity.experts + 1)
         rows = self._picks[0].shape[0]
         self._picks.clear()
         if self._totals is None or self._seen is None:
-            shape = (3, len(self.names), self._identity.experts)
+            shape = (3, len(self.names), self._identity.experts + 1)
             # All counts lie in one piece of memory, the number of small steps at its end, so that one copy takes them.
             self._all = torch.zeros(math.prod(shape) + 1, dtype=torch.int64, device=ids.device)
             self._seen_all = torch.zeros(self._all.shape, dtype=torch.int64, device="cpu", pin_memory=ids.is_cuda)
@@ -111,7 +110,7 @@ class ExpertCounter:
             pause.wait(_SAVE_EVERY_S)
             names, seen = list(self.names), self._seen
             # A server that has not run a step yet has counted nothing, which is worth knowing, too.
-            now = [[[0] * self._identity.experts for _ in names]] * 2 if seen is None else seen[: _PREFILL + 1].tolist()
+            now = [[[0] * self._identity.experts for _ in names]] * 2 if seen is None else seen[: _PREFILL + 1, :, :-1].tolist()
             if not names or now == saved:
                 continue
             counts = ExpertCounts(

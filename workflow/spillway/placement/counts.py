@@ -1,11 +1,14 @@
 """How often each expert was picked: the file that plans are chosen from."""
 
 import json
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from spillway.engine.topology import show_list
 from spillway.placement.plan import Frozen, ModelIdentity, PlanError, canonical_sha256, explain, read_json
 
 COUNTS_VARIABLE = "SPILLWAY_COUNTS"
@@ -52,9 +55,9 @@ class ExpertCounts(Frozen):
             )
             for name, layer in self.layers.items()
         }
-        idle = sorted(name for name, counts in chosen.items() if not any(counts))
+        idle = [name for name, counts in chosen.items() if not any(counts)]
         if idle:
-            raise PlanError(f"counts: no {kind} picks in {', '.join(idle)}; record more traffic")
+            raise PlanError(f"counts: no {kind} picks in {', '.join(_in_ranges(idle))}; record more traffic")
         return chosen
 
     def since(self, earlier: "ExpertCounts") -> "ExpertCounts":
@@ -75,6 +78,28 @@ class ExpertCounts(Frozen):
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(self.model_dump(mode="json")) + "\n", encoding="utf-8")
+
+
+def keep_current(path: Path, save: Callable[[Path], None]) -> None:
+    """Run `save`, which writes the file anew from time to time; there is none before its first time nor after it failed.
+
+    An older file would pass for what was counted until now.
+    """
+    path.unlink(missing_ok=True)
+    try:
+        save(path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _in_ranges(names: Iterable[str]) -> list[str]:
+    """Names of layers, those that differ in their first number alone as one: model.layers.0-46,48.mlp.experts."""
+    numbers: dict[tuple[str, ...], list[int]] = {}
+    for name in names:
+        before, *rest = re.split("([0-9]{1,9})", name, maxsplit=1)
+        numbers.setdefault((before, *rest[1:]), []).extend(map(int, rest[:1]))
+    return sorted(show_list(found).join(around) if found else around[0] for around, found in numbers.items())
 
 
 def _less(later: tuple[int, ...], earlier: tuple[int, ...]) -> tuple[int, ...]:

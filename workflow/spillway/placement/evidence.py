@@ -8,8 +8,9 @@ from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
 from spillway.placement.checksum import checksum
 from spillway.placement.pages import bytes_at
-from spillway.placement.placement import PlacedLayer, Placement
+from spillway.placement.placement import WEIGHTS, PlacedLayer, Placement
 from spillway.placement.proof import ExpertSample, FollowingProof, LayerProof, RankProof, SwitchOver, TensorProof
+from spillway.placement.refusals import Refused
 from spillway.placement.routing import routing_in_force
 from spillway.placement.switch_over import crossing, rows_to_time
 from spillway.placement.timing import draw_picks, seconds
@@ -30,7 +31,8 @@ def find_evidence(placement: Placement) -> RankProof:
         host_rate, gpu_rate, copy_rate = _rates(placement)
     compilation = placement.config.compilation_config
     return RankProof(
-        state="loaded",
+        # Without experts on the host there is no switch-over to measure.
+        state="loaded" if layers else "ready",
         rank=placement.rank,
         ranks=placement.ranks,
         plan_sha256=placement.plan.sha256,
@@ -65,15 +67,17 @@ def _following(placement: Placement) -> FollowingProof | None:
 def _layer(placement: Placement, layer: PlacedLayer) -> LayerProof:
     module, backend = layer.module, placement.backend
     assert backend is not None
-    tensors = {}
+    tensors, on_host = {}, {}
     for key, placed in layer.tensors.items():
-        found = placed.bytes_found(module.get_parameter(key))
+        found, on_host[key] = placed.found(module.get_parameter(key))
         tensors[key] = TensorProof(
             experts=placed.layout.experts,
             expert_bytes=placed.layout.expert_bytes,
             host_bytes=found["host"],
             gpu_bytes=found["gpu"],
         )
+    if len(set(on_host.values())) > 1:
+        raise Refused(f"{layer.name}: the tensors of one expert lie in different memories: on the host are {on_host}")
     if placement.staging is not None:
         placement.staging.begin(layer.index)
     samples = []
@@ -92,19 +96,19 @@ def _layer(placement: Placement, layer: PlacedLayer) -> LayerProof:
         )
     if placement.staging is not None:
         placement.staging.end(layer.index)
-    return LayerProof(host_experts=layer.host, backend=backend, tensors=tensors, samples=tuple(samples))
+    return LayerProof(host_experts=on_host[WEIGHTS[0]], backend=backend, tensors=tensors, samples=tuple(samples))
 
 
 def _rates(placement: Placement) -> tuple[float, float, float | None]:
     """Bytes per second: kernels reading host pages, kernels reading GPU memory, the copy engine filling a buffer."""
-    layer = max(placement.layers.values(), key=_host_bytes)
-    tensor = max(layer.tensors.values(), key=lambda t: t.layout.host_bytes)
+    layer = max(placement.layers.values(), key=_host_bytes, default=None)
+    tensors = placement.parameters if layer is None else layer.tensors
+    tensor = max(tensors.values(), key=lambda t: t.layout.host_bytes)
     host = bytes_at(tensor.host_address, tensor.layout.host_bytes, placement.pages.device).view(torch.float32)
-    # The type is stated because the default one is the model's while it loads.
     gpu = torch.zeros(_PROBE_BYTES // 4, dtype=torch.float32, device=host.device)
     host_rate = tensor.layout.host_bytes / seconds(host.sum)
     gpu_rate = _PROBE_BYTES / seconds(gpu.sum)
-    if placement.staging is None:
+    if placement.staging is None or layer is None:
         return host_rate, gpu_rate, None
     return host_rate, gpu_rate, _host_bytes(layer) / placement.staging.copy_seconds(layer.index)
 
@@ -117,6 +121,9 @@ def find_switch_over(
     placement: Placement, layer: PlacedLayer, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor
 ) -> RankProof:
     """The finished proof: what a layer's experts cost in place and staged, for the numbers of rows up to this step's.
+
+    A staged step is taken to last as long as the longer of its two parts, which are timed one after the other: the copy of a
+    layer, and computing from copies.
 
     `x [rows, hidden]`, `weights` and `ids` `[rows, top_k]` are of the engine's first step, which is its largest: vLLM
     runs it to size the KV cache. The ids timed are drawn with the share of picks that the plan expects on the host.

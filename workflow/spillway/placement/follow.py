@@ -62,7 +62,7 @@ class Following:
     @property
     def setting(self) -> str:
         """The value of SPILLWAY_RESIDENCY that asks for this."""
-        return "follow," + ",".join(f"{field.name}={getattr(self, field.name):g}" for field in fields(self))
+        return "follow," + ",".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
 
 
 def parse_residency(setting: str | None, has_plan: bool) -> Following | None:

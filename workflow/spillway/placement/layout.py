@@ -100,9 +100,8 @@ def plan_layout(
     """Lay out `experts` experts of `expert_bytes` each with those in `host` on the host, wasting the fewest pages.
 
     An expert whose bytes are not whole pages is given a slot rounded up to some power-of-two fraction of a page; the
-    fraction that needs the fewest pages wins, unless `slot_bytes` is given; a given slot of whole pages is one unit, so
-    that it is mapped at once. Raises ValueError for an id out of range or
-    sizes that are not positive.
+    fraction that needs the fewest pages wins, unless `slot_bytes` is given. A given slot of whole pages is one unit, so
+    that it is mapped at once. Raises ValueError for an id out of range or sizes that are not positive.
     """
     if experts < 1 or expert_bytes < 1:
         raise ValueError(f"need at least one expert and one byte, got {experts} experts of {expert_bytes} bytes")

@@ -245,7 +245,15 @@ class PlacedTensor:
 
     def bytes_found(self, parameter: torch.Tensor) -> dict[Memory, int]:
         """Bytes behind `parameter` by memory, read back from the driver for every unit that its experts touch."""
+        return self.found(parameter)[0]
+
+    def found(self, parameter: torch.Tensor) -> tuple[dict[Memory, int], tuple[int, ...]]:
+        """`bytes_found`, and the experts of which anything lies on the host, ascending."""
         found: dict[Memory, set[int]] = {"gpu": set(), "host": set()}
+        on_host: set[int] = set()
         for mapping in self.layout.mappings:
-            found[self._pages.memory_at(parameter.data_ptr() + mapping.offset_bytes)].add(mapping.unit)
-        return {memory: len(units) * self.layout.unit_bytes for memory, units in found.items()}
+            memory = self._pages.memory_at(parameter.data_ptr() + mapping.offset_bytes)
+            found[memory].add(mapping.unit)
+            if memory == "host":
+                on_host.add(mapping.expert)
+        return {memory: len(units) * self.layout.unit_bytes for memory, units in found.items()}, tuple(sorted(on_host))

@@ -10,20 +10,23 @@ from typing import Any
 import torch
 from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size, get_tp_group
 from vllm.platforms import current_platform
-from vllm.transformers_utils.repo_utils import get_hf_file_to_dict
 
 from spillway.placement.checksum import checksum, checksums
 from spillway.placement.follow import RESIDENCY_VARIABLE, parse_residency
 from spillway.placement.host_memory import require_host_memory
 from spillway.placement.journal import journal_path
 from spillway.placement.layout import Layout, placed_layout, plan_layout
-from spillway.placement.plan import PlanError, check_model, identify_model, load_plan
-from spillway.placement.proof import DIRECTORY_VARIABLE, RankProof, SwitchOver, proof_path
+from spillway.placement.plan import PlanError, check_model, load_plan
+from spillway.placement.proof import DIRECTORY_VARIABLE, STAGE_ROWS_VARIABLE, RankProof, SwitchOver, proof_path
 from spillway.placement.refusals import Refused, refusals
+from spillway.placement.served import identify_served
 
 PLAN_VARIABLE = "SPILLWAY_PLAN"
-STAGE_ROWS_VARIABLE = "SPILLWAY_STAGE_ROWS"
 WEIGHTS = ("w13_weight", "w2_weight")
+NOTHING_PLACED = (
+    "the plan was not obeyed: no layer of this model is vLLM's RoutedExperts itself, which is what is placed. Its experts are "
+    "of a class of their own, as with --model-impl transformers; serve it without a plan"
+)
 
 
 class PlacedLayer:
@@ -91,17 +94,13 @@ class Placement:
         self.plan = load_plan(Path(os.environ[PLAN_VARIABLE]))
         self.following = parse_residency(os.environ.get(RESIDENCY_VARIABLE), has_plan=True)
         reasons = refusals(config, current_platform.is_cuda())
-        if self.plan.parameters and config.model_config.hf_text_config.tie_word_embeddings:
+        if self.plan.parameters and embedding_is_shared(config.model_config):
             reasons.append("the output layer shares the embedding, which each step would then read over the link")
         if reasons:
             raise Refused("this server cannot be started with a plan: " + "; ".join(reasons))
         if DIRECTORY_VARIABLE not in os.environ:
             raise Refused(f"{DIRECTORY_VARIABLE} is not set, so the proof of placement has no place to go")
-        model = config.model_config
-        found = get_hf_file_to_dict("config.json", model.model, model.revision)
-        if found is None:
-            raise PlanError(f"{model.model}: no config.json to compare with the plan's model")
-        check_model(self.plan, identify_model(found))
+        check_model(self.plan, identify_served(config.model_config))
         self.config = config
         self.rank, self.ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
         self.proof_folder = Path(os.environ[DIRECTORY_VARIABLE])
@@ -126,8 +125,7 @@ class Placement:
         self.switch_over: SwitchOver | None = None
         self.proof: RankProof | None = None
         self._constructed: list[str] = []
-        self._sealed = False
-        self._loaded = 0
+        self._all_made = False
         self._layouts: dict[tuple[int, int, tuple[int, ...]], Layout] = {}
         self._staging_units: dict[tuple[str, int], list[Any]] = {}
 
@@ -158,13 +156,13 @@ class Placement:
         follows = self.following is not None and len(host) < self.plan.model.experts
         tensors: dict[str, Any] = {}
         for key, weight in weights.items():
-            units = self._staging_units[key, len(self.layers) % 2] if self.staging is not None else None
+            layout = self._layout(weight, host)
             with self.timed("place"):
+                units = self._staging_for(key, layout)
                 if self.following is not None and follows:
-                    copies = bool(self.following.host_copy)
-                    tensors[key] = ExchangeTensor(self.pages, self._layout(weight, host), weight, units, copies)
+                    tensors[key] = ExchangeTensor(self.pages, layout, weight, units, bool(self.following.host_copy))
                 else:
-                    tensors[key] = PlacedTensor(self.pages, self._layout(weight, host), weight, units)
+                    tensors[key] = PlacedTensor(self.pages, layout, weight, units)
             weight.data = tensors[key].tensor
         # The layer's own first allocation goes back to the driver, so that the next layer's does not come on top of it.
         torch.cuda.empty_cache()
@@ -179,7 +177,7 @@ class Placement:
 
         whole = parameter.data.unsqueeze(0)
         layout = plan_layout(1, whole[0].numel() * whole.element_size(), (0,))
-        require_host_memory(layout.host_bytes, self.ranks)
+        require_host_memory(layout.host_bytes, self.ranks, self._host_bytes())
         self.parameters[name] = PlacedTensor(self.pages, layout, whole, None)
         parameter.data = self.parameters[name].tensor.squeeze(0)
         torch.cuda.empty_cache()
@@ -201,26 +199,35 @@ class Placement:
             )
 
     def _prepare(self, weights: dict[str, torch.nn.Parameter]) -> None:
-        """Check host memory for the whole plan, and take the staging buffers and the spare slots."""
+        """Check host memory for the whole plan, and take the spare slots."""
         hosts = [ids for ids in self.plan.layers.values() if ids]
         need = sum(self._layout(weight, host).host_bytes for weight in weights.values() for host in hosts)
         mixed = [host for host in hosts if len(host) < self.plan.model.experts]
         if self.following is not None and self.following.host_copy:
             need += sum(self._layout(weight, host).gpu_bytes for weight in weights.values() for host in mixed)
-        require_host_memory(need, self.ranks)
+        require_host_memory(need, self.ranks, self._host_bytes())
         # No rank may take memory before all ranks have looked.
         get_tp_group().barrier()
         if self.following is not None:
             self._take_spares(weights, mixed)
+
+    def _host_bytes(self) -> int:
+        """Bytes that this rank has placed on the host so far."""
+        placed = [*self.parameters.values(), *(t for layer in self.layers.values() for t in layer.tensors.values())]
+        return sum(int(tensor.layout.host_bytes) for tensor in placed)
+
+    def _staging_for(self, key: str, layout: Layout) -> list[Any] | None:
+        """Units of the staging buffer whose turn it is, at least as many as the next layer needs; None without staging.
+
+        A buffer grows with the layers, as they are made: the plan's file need not name them in that order.
+        """
         if self.staging is None:
-            return
-        for key, weight in weights.items():
-            for parity in (0, 1):
-                layouts = [self._layout(weight, host) for host in hosts[parity::2]]
-                count = max((layout.host_units for layout in layouts), default=0)
-                size = layouts[0].unit_bytes if layouts else 0
-                self._staging_units[key, parity] = self.pages.allocate("gpu", size, count)
-                self.staging_bytes += size * count
+            return None
+        units = self._staging_units.setdefault((key, len(self.layers) % 2), [])
+        more = max(0, layout.host_units - len(units))
+        units += self.pages.allocate("gpu", layout.unit_bytes, more)
+        self.staging_bytes += more * layout.unit_bytes
+        return units
 
     def _take_spares(self, weights: dict[str, torch.nn.Parameter], mixed: list[tuple[int, ...]]) -> None:
         from spillway.placement.exchange import Spares
@@ -241,11 +248,10 @@ class Placement:
             self._layouts[key] = placed_layout(*key, None if self.following is None else self.following.classes)
         return self._layouts[key]
 
-    def seal(self) -> None:
-        """Called before any weight is loaded: everything that the plan names must exist by now, or PlanError."""
-        if self._sealed:
+    def require_made(self) -> None:
+        """Raise PlanError unless every layer and parameter that the plan names exists by now: before any weight is loaded."""
+        if self._all_made:
             return
-        self._sealed = True
         check_model(self.plan, self.plan.model, self._constructed)
         absent = sorted(set(self.plan.parameters) - set(self.parameters))
         if absent:
@@ -253,11 +259,15 @@ class Placement:
                 f"parameters that the plan puts on the host but this model does not have, or that are no token "
                 f"embedding: {', '.join(absent)}"
             )
+        self._all_made = True
 
-    def layer_is_loaded(self) -> bool:
-        """Called once for each placed layer whose weights are final; True after the last one."""
-        self._loaded += 1
-        return self._loaded == len(self.layers)
+    def require_loaded(self) -> None:
+        """Raise PlanError or Refused unless all that the plan names was placed, and its weights are final."""
+        if not self._constructed:
+            raise Refused(NOTHING_PLACED)
+        self.require_made()
+        if unfinished := [name for name, layer in self.layers.items() if not layer.loaded]:
+            raise Refused(f"vLLM never finished the weights of {', '.join(unfinished[:3])} ({len(unfinished)} layers)")
 
     def prove(self, proof: RankProof) -> None:
         """Write the proof, and stage from now on as it says."""
@@ -283,6 +293,15 @@ class Placement:
         """Whether a step of this many rows reads staged copies."""
         start = None if self.switch_over is None else self.switch_over.rows
         return start is not None and rows >= start
+
+
+def embedding_is_shared(model_config: Any) -> bool:
+    """Whether the output layer reads the embedding's weights, by vLLM's ModelConfig.
+
+    vLLM 0.32 unties the two while it loads where the checkpoint holds both, and ties them again where they prove equal.
+    """
+    untied = getattr(model_config, "word_embeddings_untied_by_checkpoint", False)
+    return bool(model_config.hf_text_config.tie_word_embeddings or untied)
 
 
 def stage_rows(text: str | None) -> int | str | None:

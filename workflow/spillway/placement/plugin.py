@@ -8,9 +8,11 @@ import os
 
 
 def register() -> None:
-    """Replace vLLM's routed experts where the environment asks for a plan or for counts; may be called again.
+    """Replace vLLM's routed experts and embedding where the environment asks for a plan or for counts; may be called again.
 
-    Where residency is to follow traffic, also stand between the worker's steps.
+    With a plan, have each worker prove it once the model is loaded. Where residency is to follow traffic, also stand between
+    the worker's steps. Where synthetic routing is asked for, with or without a plan, register it. With any of these, dummy
+    weights are filled once.
     """
     from spillway.placement.follow import RESIDENCY_VARIABLE, parse_residency
     from spillway.placement.routing import register_strategy
@@ -29,6 +31,11 @@ def register() -> None:
     from spillway.placement.embedding import PlacedEmbedding
     from spillway.placement.routed_experts import PlacedRoutedExperts
 
+    if "SPILLWAY_PLAN" in os.environ:
+        from spillway.placement.boundary import after_loading
+        from spillway.placement.routed_experts import model_is_loaded
+
+        after_loading(model_is_loaded)
     if following is not None:
         from spillway.placement.boundary import before_each_step
         from spillway.placement.routed_experts import before_step

@@ -24,10 +24,12 @@ from spillway.placement.journal import (
     load_journal,
     residency_after,
 )
-from spillway.placement.layout import placed_layout
+from spillway.placement.layout import PAGE_BYTES, placed_layout
 from spillway.placement.plan import Frozen, Plan, PlanError, explain, read_json
+from spillway.placement.switch_over import crossing
 
 DIRECTORY_VARIABLE = "SPILLWAY_PROOF_DIR"
+STAGE_ROWS_VARIABLE = "SPILLWAY_STAGE_ROWS"
 
 
 def proof_path(folder: Path, rank: int) -> Path:
@@ -63,14 +65,18 @@ class ExpertSample(Frozen):
 
 
 class LayerProof(Frozen):
-    host_experts: tuple[int, ...]
+    host_experts: tuple[int, ...] = Field(description="of which the driver says that they lie on the host")
     backend: str
     tensors: dict[str, TensorProof]
     samples: tuple[ExpertSample, ...] = ()
 
 
 class SwitchOver(Frozen):
-    """Cost of one layer's experts by rows of a step, and from how many rows on they are staged."""
+    """Cost of one layer's experts by rows of a step, and from how many rows on they are staged.
+
+    `in_place_s` is timed; `staged_s` is the longer of the layer's copy and of computing from the copies, each timed alone.
+    The layer is the first of the plan's that runs.
+    """
 
     rows: int | None = Field(description="steps of at least this many rows are staged; null: never within those timed")
     rows_timed: tuple[int, ...]
@@ -107,11 +113,16 @@ class RankProof(Frozen):
     gpu_read_bytes_per_s: float
     host_copy_bytes_per_s: float | None = Field(description="copy engine, host to staging buffer; null: no staging")
     kernel_read_bytes_per_s: float | None = Field(
-        default=None, description="experts' kernel on host experts, 1 row, no expert twice"
+        default=None,
+        description="effective rate of the experts' kernel on host experts (1 row, no expert twice): their bytes over the "
+        "time that they take beyond as many GPU experts, so it can exceed the link's own rate",
     )
     staging_bytes: int
     switch_over: SwitchOver | None = None
-    largest_graph_rows: int = Field(description="steps up to this many rows replay a CUDA graph and read in place")
+    largest_graph_rows: int = Field(
+        description="steps of up to this many rows replay a CUDA graph, which reads in place; under FULL_DECODE_ONLY those "
+        "with prefill do not"
+    )
     following: FollowingProof | None = Field(default=None, description="null: experts stay where the plan put them")
     routing: str | None = Field(default=None, description="synthetic routing in force, null for the model's own")
     seconds: dict[str, float] = Field(default_factory=dict, description="where the plugin's share of the start went")
@@ -157,18 +168,31 @@ def load_proofs(folder: Path) -> list[RankProof]:
     return proofs
 
 
-def require_proof(plan: Plan, folder: Path, ranks: int) -> list[RankProof]:
-    """The proofs of a server that may be measured; raises ProofError with every fault found."""
+@dataclass(frozen=True)
+class Asked:
+    """What a server was asked for beside its plan."""
+
+    residency: str | None = None
+    """Value of SPILLWAY_RESIDENCY."""
+    stage_rows: str | None = None
+    """Value of SPILLWAY_STAGE_ROWS."""
+
+
+def require_proof(plan: Plan, folder: Path, ranks: int, asked: Asked | None = None) -> list[RankProof]:
+    """The proofs of a server that may be measured; raises ProofError with every fault found.
+
+    Without `asked` it stays unchecked whether the server also did what it was asked for beside the plan.
+    """
     proofs = load_proofs(folder)
-    faults = check_proofs(plan, proofs, ranks)
+    faults = check_proofs(plan, proofs, ranks, asked)
     if faults:
         shown = "\n  ".join(faults[:20])
         raise ProofError(f"{folder}: {len(faults)} faults in the proof of placement:\n  {shown}")
     return proofs
 
 
-def check_proofs(plan: Plan, proofs: Sequence[RankProof], ranks: int) -> list[str]:
-    """Every way in which the proofs fall short of the plan, one sentence each; empty when the placement is proved."""
+def check_proofs(plan: Plan, proofs: Sequence[RankProof], ranks: int, asked: Asked | None = None) -> list[str]:
+    """Every way in which the proofs fall short of the plan, and of what was `asked`; empty when the placement is proved."""
     faults = []
     found = sorted(proof.rank for proof in proofs)
     if found != list(range(ranks)):
@@ -176,8 +200,33 @@ def check_proofs(plan: Plan, proofs: Sequence[RankProof], ranks: int) -> list[st
     backends = Counter(layer.backend for proof in proofs for layer in proof.layers.values())
     if len(backends) > 1:
         faults.append(f"more than one expert backend in use: {dict(backends)}")
+    for field in ("engine", "routing", "following"):
+        if len({getattr(proof, field) for proof in proofs}) > 1:
+            told = {proof.rank: getattr(proof, field) for proof in proofs}
+            faults.append(f"ranks differ in {field}: {told}")
     for proof in proofs:
-        faults += [f"rank {proof.rank}: {fault}" for fault in _check_rank(plan, proof, ranks)]
+        each = _check_rank(plan, proof, ranks) + ([] if asked is None else _check_asked(plan, proof, asked))
+        faults += [f"rank {proof.rank}: {fault}" for fault in each]
+    return faults
+
+
+def _check_asked(plan: Plan, proof: RankProof, asked: Asked) -> list[str]:
+    faults = []
+    follows, due = proof.following, parse_residency(asked.residency, has_plan=True)
+    if (follows and follows.setting) != (due and due.setting):
+        does = "stay where they are" if follows is None else f"move ({follows.setting})"
+        faults.append(f"its experts {does}, asked: {asked.residency or 'static'}")
+    switch = proof.switch_over
+    if asked.stage_rows == "off":
+        if proof.staging_bytes:
+            faults.append("large steps are staged, asked: off")
+    elif not proof.staging_bytes:
+        if plan.host_experts:
+            faults.append("large steps are not staged, although that was not switched off")
+    elif switch is not None and asked.stage_rows is None and not switch.measured:
+        faults.append(f"steps are staged from {switch.rows} rows on by a setting, asked: as measured")
+    elif switch is not None and asked.stage_rows is not None and (switch.measured or switch.rows != int(asked.stage_rows)):
+        faults.append(f"steps are staged from {switch.rows} rows on, asked: {asked.stage_rows}")
     return faults
 
 
@@ -188,9 +237,10 @@ def _check_rank(plan: Plan, proof: RankProof, ranks: int) -> list[str]:
     if proof.ranks != ranks:
         faults.append(f"was one of {proof.ranks} ranks, expected {ranks}")
     if proof.state != "ready":
-        faults.append("was written before the first large step; send a long prompt, then check again")
-    if proof.staging_bytes and (proof.switch_over is None or proof.host_copy_bytes_per_s is None):
-        faults.append("staging buffers but no measured switch-over")
+        faults.append("was written before the engine's first step; vLLM runs one as it starts: check once the server is ready")
+    faults += _check_staging(proof)
+    if proof.numa_node < 0:
+        faults.append(f"host memory of NUMA node {proof.numa_node}")
     if not 0 < proof.host_read_bytes_per_s < proof.gpu_read_bytes_per_s / 2:
         faults.append(
             f"host experts are read at {proof.host_read_bytes_per_s / 1e9:.1f} GB/s, GPU experts at "
@@ -204,11 +254,32 @@ def _check_rank(plan: Plan, proof: RankProof, ranks: int) -> list[str]:
         )
     if set(proof.parameters) != set(plan.parameters):
         faults.append(f"parameters on the host: {sorted(proof.parameters)}, plan: {sorted(plan.parameters)}")
-    faults += [f"parameter {name}: no bytes on the host" for name, size in proof.parameters.items() if size <= 0]
+    faults += [
+        f"parameter {name}: {size} bytes on the host, expected whole pages of {PAGE_BYTES}"
+        for name, size in proof.parameters.items()
+        if size <= 0 or size % PAGE_BYTES
+    ]
     for name in sorted(expected & set(proof.layers)):
         found = _check_layer(plan, name, proof.layers[name], ranks, proof.most_classes)
+        found += _check_samples(plan, proof.layers[name], plan.layers[name], bool(proof.staging_bytes))
         faults += [f"{name}: {fault}" for fault in found]
     return faults
+
+
+def _check_staging(proof: RankProof) -> list[str]:
+    switch = proof.switch_over
+    if not proof.staging_bytes:
+        return [] if switch is None else ["a switch-over to staged steps, but no staging buffers"]
+    if switch is None or proof.host_copy_bytes_per_s is None:
+        return ["staging buffers but no measured switch-over"]
+    timed = switch.rows_timed
+    if not (timed and len(timed) == len(switch.in_place_s) == len(switch.staged_s) and sorted(set(timed)) == list(timed)):
+        counts = f"{len(switch.in_place_s)} times in place and {len(switch.staged_s)} staged"
+        return [f"steps of {list(timed)} rows were timed {counts}"]
+    due = crossing(timed, switch.in_place_s, switch.staged_s)
+    if switch.measured and switch.rows != due:
+        return [f"steps are staged from {switch.rows} rows on; by the times measured, from {due}"]
+    return []
 
 
 def _check_layer(plan: Plan, name: str, layer: LayerProof, ranks: int, most_classes: int | None) -> list[str]:
@@ -231,21 +302,35 @@ def _check_layer(plan: Plan, name: str, layer: LayerProof, ranks: int, most_clas
         ):
             if got != due:
                 faults.append(f"{key}: {got} bytes in {memory} memory, {due} due, rounding included")
-        faults += _check_samples(key, layer, ids)
     return faults
 
 
-def _check_samples(key: str, layer: LayerProof, ids: Sequence[int]) -> list[str]:
-    samples = [sample for sample in layer.samples if sample.tensor == key]
-    faults = [] if any(s.memory == "host" for s in samples) else [f"{key}: no host expert was sampled"]
-    for sample in samples:
-        where = "host" if sample.expert in ids else "gpu"
-        if sample.memory != where:
-            faults.append(f"{key}: expert {sample.expert} lies in {sample.memory} memory, plan: {where}")
-        if sample.in_place != sample.loaded:
-            faults.append(f"{key}: expert {sample.expert} read in place differs from what was loaded")
-        if sample.staged is not None and sample.staged != sample.loaded:
-            faults.append(f"{key}: expert {sample.expert} as staged differs from what was loaded")
+def _check_samples(plan: Plan, layer: LayerProof, ids: Sequence[int], staging: bool) -> list[str]:
+    faults = []
+    for key in layer.tensors:
+        samples = [sample for sample in layer.samples if sample.tensor == key]
+        sampled = {sample.expert for sample in samples}
+        if not sampled & set(ids):
+            faults.append(f"{key}: no host expert was sampled")
+        if len(ids) < plan.model.experts and not sampled - set(ids):
+            faults.append(f"{key}: no GPU expert was sampled")
+        if samples and all(set(sample.loaded) == {"0"} for sample in samples):
+            faults.append(f"{key}: experts {sorted(sampled)} are nothing but zeros, as memory is into which nothing was loaded")
+        faults += [f"{key}: {fault}" for sample in samples for fault in _check_sample(sample, ids, staging)]
+    return faults
+
+
+def _check_sample(sample: ExpertSample, ids: Sequence[int], staging: bool) -> list[str]:
+    faults = []
+    expert, where = f"expert {sample.expert}", "host" if sample.expert in ids else "gpu"
+    if sample.memory != where:
+        faults.append(f"{expert} lies in {sample.memory} memory, plan: {where}")
+    if sample.in_place != sample.loaded:
+        faults.append(f"{expert} read in place differs from what was loaded")
+    if sample.staged is None and staging:
+        faults.append(f"{expert} was not read back as staged")
+    if sample.staged is not None and sample.staged != sample.loaded:
+        faults.append(f"{expert} as staged differs from what was loaded")
     return faults
 
 

@@ -1,5 +1,6 @@
 """What a plan does not go together with, each with its reason."""
 
+import os
 from typing import Any
 
 SUPPORTED_BACKEND = "TRITON"
@@ -33,6 +34,8 @@ def refusals(config: Any, is_cuda: bool) -> list[str]:
         found.append("--enable-sleep-mode frees and restores GPU memory that it does not know is a plan's")
     if offload.uva.cpu_offload_gb > 0 or offload.prefetch.offload_group_size > 0:
         found.append("--cpu-offload-gb and --offload-* move weights too; the bytes on the host would be nobody's")
+    if os.environ.get("VLLM_ENABLE_STARTUP_PLAN", "0") not in ("", "0"):
+        found.append("VLLM_ENABLE_STARTUP_PLAN sizes the KV cache as an earlier start did, which may have had another plan")
     return found
 
 

@@ -46,7 +46,8 @@ def make_follower(placement: Placement) -> Follower:
     staged_from = min((rows for rows in found if rows is not None), default=None)
 
     def stages(rows: int) -> bool:
-        # Smaller steps replay a graph, which reads in place.
+        # Smaller steps replay a graph, which reads in place. (Under FULL_DECODE_ONLY those with prefill do not: beside one of
+        # them that is staged experts may move, and share the link with it.)
         return staged_from is not None and rows >= staged_from and rows > proof.largest_graph_rows
 
     return Follower(

@@ -12,7 +12,7 @@ from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
 from spillway.placement.counter import ExpertCounter
 from spillway.placement.counts import COUNTS_VARIABLE
-from spillway.placement.placement import PLAN_VARIABLE, Placement
+from spillway.placement.placement import NOTHING_PLACED, PLAN_VARIABLE, Placement
 from spillway.placement.refusals import Refused, expert_backend, refuse_method
 
 _placement: Placement | None = None
@@ -25,6 +25,20 @@ def placement() -> Placement:
     if _placement is None:
         _placement = Placement(get_current_vllm_config())
     return _placement
+
+
+def model_is_loaded() -> None:
+    """Prove this process's placement, once its model is loaded.
+
+    Raises Refused or PlanError where anything that the plan names was not placed, as when the model's layers of experts are of
+    a class of its own, which vLLM does not let a plugin replace.
+    """
+    if _placement is None:
+        raise Refused(NOTHING_PLACED)
+    from spillway.placement.evidence import find_evidence
+
+    _placement.require_loaded()
+    _placement.prove(find_evidence(_placement))
 
 
 def before_step(rows: int) -> None:
@@ -61,7 +75,7 @@ class PlacedRoutedExperts(RoutedExperts):  # type: ignore[misc]
 
     def weight_loader(self, *args: Any, **kwargs: Any) -> bool | None:
         if self._placement is not None:
-            self._placement.seal()
+            self._placement.require_made()
         return super().weight_loader(*args, **kwargs)  # type: ignore[no-any-return]
 
     # vLLM's loader asks this of the function itself.
@@ -74,15 +88,10 @@ class PlacedRoutedExperts(RoutedExperts):  # type: ignore[misc]
         def checked(layer: torch.nn.Module) -> None:
             owner, placed = self._placement, self._placed
             assert owner is not None and placed is not None
-            owner.seal()
             with owner.timed("after_loading"):
                 placed.note_loaded()
                 finish_loading(layer)
                 placed.restore()
-            if owner.layer_is_loaded():
-                from spillway.placement.evidence import find_evidence
-
-                owner.prove(find_evidence(owner))
 
         self.quant_method.process_weights_after_loading = checked
 

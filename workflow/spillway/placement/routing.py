@@ -16,10 +16,10 @@ from spillway.placement.plan import ModelIdentity, PlanError
 from spillway.spec.shown import shown
 
 ROUTING_VARIABLE = "SPILLWAY_ROUTING"
+STRATEGY_VARIABLE = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY"
 STRATEGY = "spillway"
 _TURN_STEPS = 16
 """Steps between two looks at the clock, which all ranks take together."""
-STRATEGY_VARIABLE = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY"
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class SyntheticRouting:
     @property
     def setting(self) -> str:
         """The value of SPILLWAY_ROUTING that asks for this routing."""
-        shifts = "" if self.shift_every_s is None else f",shift_every_s={self.shift_every_s:g},sets={self.sets}"
-        return f"unpopular={self.unpopular},share={self.share:g},seed={self.seed}{shifts}"
+        shifts = "" if self.shift_every_s is None else f",shift_every_s={self.shift_every_s},sets={self.sets}"
+        return f"unpopular={self.unpopular},share={self.share},seed={self.seed}{shifts}"
 
     @classmethod
     def parse(cls, setting: str) -> "SyntheticRouting":
@@ -106,8 +106,15 @@ def routing_in_force() -> str | None:
 
 
 def register_strategy() -> None:
-    """Register the routing of this process's environment with vLLM's routing simulator."""
-    if os.environ.get(STRATEGY_VARIABLE) != STRATEGY:
+    """Register the routing of this process's environment with vLLM's routing simulator.
+
+    Raises PlanError where the environment asks for it by one of its two variables only.
+    """
+    strategy_asked = os.environ.get(STRATEGY_VARIABLE)
+    if strategy_asked != STRATEGY:
+        if ROUTING_VARIABLE in os.environ:
+            found = "is not set" if strategy_asked is None else f"is {shown(strategy_asked)}"
+            raise PlanError(f"{ROUTING_VARIABLE} needs {STRATEGY_VARIABLE}={STRATEGY}, which {found}; set both or neither")
         return
     if ROUTING_VARIABLE not in os.environ:
         raise PlanError(f"{STRATEGY_VARIABLE}={STRATEGY} needs {ROUTING_VARIABLE}, for example unpopular=38,share=0.05")

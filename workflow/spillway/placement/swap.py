@@ -12,7 +12,8 @@ busy, and one of them takes as long as many small ones.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -69,6 +70,24 @@ class _Move:
     """Once promoted: the host and staging slot that the demoted expert gets."""
     bytes: int = 0
     map_s: float = 0.0
+
+    @contextmanager
+    def copying(self, stream: torch.cuda.Stream) -> Iterator[None]:
+        """Add a pair of events around the copies inside, unless one of them fails."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record(stream)
+        yield
+        end.record(stream)
+        self.copies.append((start, end))
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Add the time inside to `map_s`, failed or not."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.map_s += time.perf_counter() - start
 
 
 class Follower:
@@ -163,7 +182,7 @@ class Follower:
 
     def _promote(self, move: _Move) -> None:
         up = move.swap.promote
-        with _Timing(move):
+        with move.timing():
             remap_all(
                 self._pages,
                 [c for key, t in move.layer.tensors.items() for c in t.promotion(up, move.spares[key])],
@@ -173,7 +192,7 @@ class Follower:
         self.on_host[move.swap.layer, up] = False
 
     def _send_back(self, move: _Move) -> None:
-        with self._copying(move):
+        with move.copying(self._stream):
             for key, tensor in move.layer.tensors.items():
                 tensor.put_back(move.swap.demote, move.host[key][0], self._stream)
                 move.bytes += tensor.layout.expert_bytes
@@ -184,7 +203,7 @@ class Follower:
             key: (tensor.host_slots[down] if self.following.host_copy else move.host[key][0], move.host[key][1])
             for key, tensor in tensors.items()
         }
-        with _Timing(move):
+        with move.timing():
             remap_all(self._pages, [c for key, t in tensors.items() for c in t.demotion(down, *to[key])])
         for key, tensor in tensors.items():
             self._give_back(key, tensor, down, tensor.demoted(down, *to[key]))
@@ -295,7 +314,7 @@ class Follower:
             move = _Move(swap, layer, {key: room.pop() for key, room in rooms.items()})
             self.moving.append(move)
             try:
-                with self._copying(move):
+                with move.copying(self._stream):
                     for key, tensor in layer.tensors.items():
                         tensor.fetch(swap.promote, move.spares[key], self._stream)
                         move.bytes += tensor.layout.expert_bytes
@@ -304,35 +323,3 @@ class Follower:
 
     def _give_back(self, key: str, tensor: ExchangeTensor, expert: int, slot: Slot) -> None:
         self._spares[key].free[expert % tensor.layout.classes].append(slot)
-
-    def _copying(self, move: _Move) -> "_Recording":
-        return _Recording(move, self._stream)
-
-
-class _Recording:
-    """Adds a pair of events around copies to a move, unless a copy fails."""
-
-    def __init__(self, move: _Move, stream: torch.cuda.Stream) -> None:
-        self._move, self._stream = move, stream
-        self._start, self._end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def __enter__(self) -> None:
-        self._start.record(self._stream)
-
-    def __exit__(self, kind: object, value: object, trace: object) -> None:
-        if value is None:
-            self._end.record(self._stream)
-            self._move.copies.append((self._start, self._end))
-
-
-class _Timing:
-    """Adds the time inside to a move's `map_s`, failed or not."""
-
-    def __init__(self, move: _Move) -> None:
-        self._move = move
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, kind: object, value: object, trace: object) -> None:
-        self._move.map_s += time.perf_counter() - self._start
