@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillway.placement import choose
+from spillway.placement import choose, plan_command
 from spillway.placement.follow import parse_residency
 from spillway.placement.journal import AuditRecord, Journal, SwapRecord
 from spillway.placement.layout import plan_layout
@@ -221,6 +221,18 @@ def test_proofs_are_files_whose_absence_or_damage_is_an_error(tmp_path):
     assert require_proof(PLAN, tmp_path, RANKS) == both()
     with pytest.raises(ProofError, match="faults in the proof"):
         require_proof(choose.given(MODEL, {"a": [1, 4, 6], "b": [1], "c": [0]}), tmp_path, RANKS)
+
+
+def test_a_server_of_ones_own_is_held_against_its_plan(tmp_path, capsys):
+    PLAN.save(tmp_path / "plan.json")
+    (tmp_path / "proof").mkdir()
+    for rank in range(RANKS):
+        proof(rank).save(tmp_path / "proof")
+    check = ["check", str(tmp_path / "plan.json"), "--proof", str(tmp_path / "proof"), "--ranks"]
+    assert plan_command.main([*check, "2"]) == 0
+    assert "rank 1 proves it: 0.04 GiB on the host, 0.11 GiB on the GPU; host pages" in capsys.readouterr().out
+    assert plan_command.main([*check, "1"]) == 1
+    assert "proofs of ranks [0, 1], expected 0 to 0 once each" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from spillway.placement.plan import (
     moe_layers,
     read_json,
 )
+from spillway.placement.proof import ProofError, require_proof
 
 _BUDGET = ("gpu_bytes", "kv_bytes", "other_bytes")
 _SIZE = ("host_experts", *_BUDGET, "ranks")
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except PlanError as error:
+    except (PlanError, ProofError) as error:
         print(f"spillway plan: {error}", file=sys.stderr)
         return 1
     return 0
@@ -69,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--model", type=Path, help="model folder or config.json that it must fit")
     check.add_argument("--counts", type=Path, help="counts of the model that it must fit, where config.json names no layers")
     check.add_argument("--held-out", type=Path, help="counts that it was not made from")
+    check.add_argument(
+        "--proof", type=Path, help="folder of a server's proofs (SPILLWAY_PROOF_DIR), which must agree with the plan"
+    )
+    check.add_argument("--ranks", type=int, default=1, help="tensor parallel size of that server")
     check.set_defaults(run=_check)
 
     show = commands.add_parser("show", help="what a plan does, for people")
@@ -178,6 +183,15 @@ def _check(options: argparse.Namespace) -> None:
             f"held-out share of picks on the host: {result.found:.2%} (expected {expected}, best possible "
             f"{result.best:.2%}, random {result.blind:.2%}): {result.captured:.0%} of the possible gain"
         )
+    if options.proof is not None:
+        for proof in require_proof(plan, options.proof, options.ranks):
+            rows = None if proof.switch_over is None else proof.switch_over.rows
+            staged = "nothing" if rows is None else f"steps of {rows} rows or more"
+            host, gpu, read = proof.host_bytes / 2**30, proof.gpu_bytes / 2**30, proof.host_read_bytes_per_s / 1e9
+            print(
+                f"rank {proof.rank} proves it: {host:.2f} GiB on the host, {gpu:.2f} GiB on the GPU; host pages are read at "
+                f"{read:.1f} GB/s; staged: {staged}"
+            )
 
 
 def _export(options: argparse.Namespace) -> None:
