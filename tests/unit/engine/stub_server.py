@@ -17,7 +17,7 @@ from pathlib import Path
 
 BEHAVIOUR, NOTES, PORT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[sys.argv.index("--port") + 1])
 FOREVER_S = 600
-running = 0
+running = decodes = 0
 lock = threading.Lock()
 
 
@@ -26,6 +26,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        (NOTES / "asked").touch()
         if self.path == "/health" and BEHAVIOUR == "hang-health":
             time.sleep(FOREVER_S)
         if self.path == "/health" and BEHAVIOUR == "never-healthy":
@@ -35,11 +36,12 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(200 if self.path == "/health" else 404, b"")
 
     def do_POST(self) -> None:
-        global running
+        global running, decodes
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         prefill = request["max_tokens"] == 1
         with lock:
             running += 1
+            decodes += not prefill
             note = {"prompt": request["prompt"], "max_tokens": request["max_tokens"], "salt": request["cache_salt"]}
             with (NOTES / "requests.jsonl").open("a") as file:
                 file.write(json.dumps(note | {"running": running}) + "\n")
@@ -47,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
         if BEHAVIOUR == "die-in-prefill":
             print("RuntimeError: no memory for the prompt", file=sys.stderr, flush=True)
             os._exit(3)
-        if BEHAVIOUR == "hang-in-prefill" or (BEHAVIOUR == "hang-in-decode" and not prefill and running > 1):
+        if BEHAVIOUR == "hang-in-prefill" or (BEHAVIOUR == "hang-in-decode" and decodes > 1):
             time.sleep(FOREVER_S)
         with lock:
             running -= 1

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,7 +159,7 @@ def test_supervisor_killed_before_it_told_what_it_started_leaves_nothing(
         ("hang-health", "health", "did not answer within 0.3 s: it hangs"),
         ("never-healthy", "health", "/health answered 503"),
         ("never-listen", "health", "nothing listens"),
-        ("hang-in-prefill", "prefill", "no byte for 3 s: it hangs"),
+        ("hang-in-prefill", "prefill", "no byte for 1 s: it hangs"),
         ("hang-in-decode", "decode", "no byte for 3 s: it hangs"),
         ("refuse", "prefill", "answered 400: .*prompt too long"),
         ("error-in-stream", "prefill", "engine core died"),
@@ -171,9 +172,15 @@ def test_not_ready_says_at_which_stage_and_why(
 ) -> None:
     monkeypatch.setattr(readiness, "HEALTH_TIMEOUT_S", 0.3 if behaviour == "hang-health" else 5.0)
     monkeypatch.setattr(server, "DEATH_NOTICE_S", 0.1)
-    timeout_s = 5.0 if stage == "health" else 60.0  # the stub must have come to listen, whatever the machine does meanwhile
+    # The stub must have come to listen, whatever the machine does meanwhile: the time to get ready is over once it was asked.
+    clock = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + (60.0 if (notes.folder / "asked").exists() else 0.0), sleep=time.sleep
+    )
+    monkeypatch.setattr(readiness, "time", clock)
+    timeout_s = 2.0 if behaviour == "never-listen" else 60.0
+    silence_s = 1.0 if behaviour == "hang-in-prefill" else 3.0  # before it hangs in decode, it must have answered a prefill
     with pytest.raises(ServerNotReady, match=found) as failure:  # noqa: SIM117
-        with serve(stub(behaviour, progress_timeout_s=3.0), tmp_path / "run", ready_timeout_s=timeout_s):
+        with serve(stub(behaviour, progress_timeout_s=silence_s), tmp_path / "run", ready_timeout_s=timeout_s):
             pytest.fail("a server that does not serve was called ready")
     assert failure.value.stage == stage
     assert notes.left() == []

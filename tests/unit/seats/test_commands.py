@@ -19,18 +19,20 @@ from spillway.seats.experiments import activity_tables, seat_tables
 from spillway.seats.logs import read_logs
 from spillway.seats.seat_rows import published_rows
 from spillway.spec.number import read_figures
+from tests.unit.seats.conftest import Transcript
 
 ROOT = Path(__file__).parents[3]
 FIGURES_CSV = str(ROOT / "data" / "published" / "figures.csv")
 
 
-@pytest.fixture
-def fortnight(transcript, logs):
+@pytest.fixture(scope="session")
+def fortnight(tmp_path_factory):
     """Ten working days, 90 responses of 20 s each a day from nine o'clock in Berlin: q is 1800 / 28800 = 6.25 %."""
+    logs = tmp_path_factory.mktemp("fortnight")
     day = datetime(2026, 3, 2, 8, tzinfo=UTC)
     while day < datetime(2026, 3, 14, tzinfo=UTC):
         if day.weekday() < 5:
-            log = transcript(f"projects/p/{day:%d}.jsonl", session=f"{day:%d}", day=f"{day:%Y-%m-%d}")
+            log = Transcript(logs / f"projects/p/{day:%d}.jsonl", session=f"{day:%d}", day=f"{day:%Y-%m-%d}")
             for number in range(90):
                 start = day + timedelta(seconds=300 * number)
                 log.user(f"{start:%H:%M:%S}")

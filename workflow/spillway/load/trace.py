@@ -1,7 +1,7 @@
 """Recorded agent sessions out of a Parquet file: lengths, reuse and pauses, no text."""
 
-import math
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def read_sessions(path: Path) -> list[Session]:
     sessions: dict[str, list[Request]] = {}
     columns = (rows[name].tolist() for name in ("session", "input_tokens", "output_tokens", "think_time", "common_blocks"))
     for name, input_tokens, output_tokens, think_s, blocks in zip(*columns, strict=True):
-        think_s = 0.0 if math.isnan(think_s) else think_s
-        request = Request(int(input_tokens), int(output_tokens), think_s, 0 if math.isnan(blocks) else BLOCK_TOKENS * int(blocks))
+        think_s = 0.0 if isnan(think_s) else think_s
+        request = Request(int(input_tokens), int(output_tokens), think_s, 0 if isnan(blocks) else BLOCK_TOKENS * int(blocks))
         sessions.setdefault(name, []).append(request)
     return list(sessions.values())

@@ -6,16 +6,17 @@ import math
 import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spillway.record import tables
-from spillway.record.csv_table import read_csv
 from spillway.spec.json_text import parse_json
 from spillway.spec.shown import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METADATA_KEY = b"spillway"
 
@@ -74,8 +75,10 @@ def provenance(path: Path) -> dict[str, Any]:
     return found
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(path: Path) -> "pd.DataFrame":
     """The rows of a Parquet or CSV file; raises RecordError if it is absent or damaged."""
+    from spillway.record.csv_table import read_csv  # whoever only writes or publishes does not wait for pandas
+
     try:
         return read_csv(path) if path.suffix == ".csv" else pq.read_table(path, page_checksum_verification=True).to_pandas()
     except FileNotFoundError:
