@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spillway.engine import readiness
 from spillway.engine.lock import lock_path
 from spillway.engine.processes import LOCK_VARIABLE, marked_processes
 from spillway.engine.server import Launch
@@ -61,6 +62,12 @@ def wait_until(condition: Callable[[], bool], patience_s: float = 60) -> bool:
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the servers of a test apart from every other server on this machine."""
     monkeypatch.setenv("SPILLWAY_LOCK", str(tmp_path / "lock"))
+
+
+@pytest.fixture(autouse=True)
+def quick_health_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stub server listens in a tenth of the time after which a real one is asked again."""
+    monkeypatch.setattr(readiness, "HEALTH_POLL_S", 0.01)
 
 
 @pytest.fixture

@@ -45,7 +45,8 @@ class Handler(BaseHTTPRequestHandler):
             note = {"prompt": request["prompt"], "max_tokens": request["max_tokens"], "salt": request["cache_salt"]}
             with (NOTES / "requests.jsonl").open("a") as file:
                 file.write(json.dumps(note | {"running": running}) + "\n")
-        time.sleep(0.1)  # so that requests of one batch overlap
+        if not prefill:
+            time.sleep(0.1)  # so that requests of one batch overlap
         if BEHAVIOUR == "die-in-prefill":
             print("RuntimeError: no memory for the prompt", file=sys.stderr, flush=True)
             os._exit(3)

@@ -1,6 +1,7 @@
 """`spillway fit` as a person runs it: text, JSON, status, and what it says to wrong questions."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,17 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    write_model(folder, SHAPE)
+    return folder
+
+
 @pytest.fixture
-def tiny(tmp_path: Path) -> Path:
-    write_model(tmp_path / "tiny", SHAPE)
-    return tmp_path / "tiny"
+def tiny(tmp_path: Path, written: Path) -> Path:
+    """A copy, since some tests change it."""
+    return shutil.copytree(written, tmp_path / "tiny")
 
 
 def ask(root: Path, *arguments: str) -> int:

@@ -13,7 +13,6 @@ from spillway.fit.budget import GIB, Budget, Capacity, Demand, OnHost, budget, c
 from spillway.fit.checkpoint import component_of, stored_bytes_by_component
 from spillway.fit.formats import SPELLINGS, parse_format
 from spillway.fit.placing import Headroom, Rates, Step, all_on_host, decode_step, layer_numbers, smallest_plan
-from spillway.fit.plot import save_plot
 from spillway.fit.published import Card, card_named
 from spillway.fit.report import Placed, Report
 from spillway.fit.shapes import Model
@@ -34,6 +33,8 @@ def main(argv: list[str]) -> int:
     try:
         report = answer(options)
         if options.plot:
+            from spillway.fit.plot import save_plot  # with Matplotlib, for which no other answer waits
+
             save_plot(report.placements, report.title, options.plot)
     except (FitError, SpecError, PlanError) as error:
         print(f"spillway fit: {error}", file=sys.stderr)
