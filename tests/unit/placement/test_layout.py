@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.placement.layout import (
@@ -36,6 +36,7 @@ def cases(draw):
     return experts, draw(st.integers(1, 40)) * draw(st.sampled_from([1, 4, 16])), host
 
 
+@settings(deadline=None)
 @given(cases())
 def test_every_expert_is_backed_exactly_once_by_its_own_memory(case):
     experts, expert_bytes, host = case
@@ -55,6 +56,7 @@ def test_every_expert_is_backed_exactly_once_by_its_own_memory(case):
                 taken.add((memory, byte))
 
 
+@settings(deadline=None)
 @given(cases())
 def test_mappings_are_whole_units_that_do_not_overlap(case):
     experts, expert_bytes, host = case
@@ -95,6 +97,7 @@ def test_all_on_the_host_and_nothing_on_the_host():
     assert (nothing.gpu_bytes, nothing.host_bytes) == (8 * MIB, 0)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200) | st.sampled_from([64, 128, 192]), st.sets(st.integers(0, 19)), st.sets(st.integers(0, 19)))
 def test_layers_of_one_model_can_share_staging_buffers(size, first, second):
     units = {plan_layout(20, size, host, 64).unit_bytes for host in (first, second)}
@@ -112,6 +115,7 @@ def test_nonsense_is_an_error(experts, size, host):
 SIZES = st.integers(1, 3 * PAGE_BYTES) | st.sampled_from([6 * MIB, 3 * MIB, 3 * MIB // 2, MIB // 2, 1_280_000])
 
 
+@settings(deadline=None)
 @given(SIZES, st.integers(2, 20), st.data())
 def test_experts_of_one_class_fit_into_each_others_places_and_into_spare_ones(size, experts, data):
     host = data.draw(st.sets(st.integers(0, experts - 1), min_size=1, max_size=experts - 1))
@@ -133,6 +137,7 @@ def test_experts_of_one_class_fit_into_each_others_places_and_into_spare_ones(si
         assert place.offset_bytes + place.inner_bytes == expert * layout.stride_bytes
 
 
+@settings(deadline=None)
 @given(SIZES, st.integers(2, 20), st.data())
 def test_what_an_expert_occupies_is_the_same_in_every_layer(size, experts, data):
     slots = set()
