@@ -25,9 +25,10 @@ pytestmark = [
 
 
 def run(out, *options):
-    """Both arms' rows."""
+    """Both arms' rows, in so little GPU memory that such tests may run beside each other."""
     command = [sys.executable, str(ROOT / "benchmarks/placement.py"), "--out", str(out), "--own-routing"]
     command += ["--arms", "base,ours", "--batches", "", "--prompts", "", "--arm-limit", "240", *options]
+    command += ["--memory", "0.15", "--kv-cache-bytes", str(4 * 2**30)]
     subprocess.run(command, check=True, timeout=490)
     return [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
 
@@ -117,7 +118,6 @@ def test_two_ranks_give_the_tokens_of_two_ranks_without_a_plan(stage_rows, tmp_p
 
     checkpoint, out = write_checkpoint(tmp_path / "checkpoint", "bf16"), tmp_path / "out"
     options = ["--load-format", "safetensors", "--host-experts", "9", "--tp", "2", "--stage-rows", stage_rows]
-    options += ["--memory", "0.2", "--kv-cache-bytes", str(4 * 2**30)]  # so little that such tests may run beside each other
     rows = run(out, "--model", str(checkpoint), *options)
     expect_same(rows, ["measured"])
     require_proof(load_plan(out / "plan.json"), out / "proof-ours0", 2)
