@@ -1,6 +1,9 @@
 """Memory of the GPUs that a server sees, and GPUs that fail; NVML is made up, since CI has no GPU."""
 
 import asyncio
+import contextlib
+import threading
+import time
 from types import SimpleNamespace
 
 import pynvml
@@ -45,3 +48,36 @@ def test_a_driver_that_does_not_answer_ends_no_cell_but_is_no_host_without_gpus(
     assert sampler.rows == []
     with pytest.raises(pynvml.NVMLError):
         gpu_memory_bytes()
+
+
+def test_nvml_is_shut_down_only_when_no_thread_asks_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading in flight when a cell ended met an NVML that was gone, which ended the process with a segmentation fault."""
+    events = []
+    asked = threading.Event()
+
+    def slow(gpu: int) -> SimpleNamespace:
+        asked.set()
+        time.sleep(0.2)
+        events.append("answered")
+        return SimpleNamespace(used=10)
+
+    for name, answer in {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: events.append("shut down"),
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetMemoryInfo": slow,
+    }.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    for name in ("PcieThroughput", "ClockInfo", "PowerUsage", "UtilizationRates", "Temperature"):
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", lambda *_: fail(pynvml.NVML_ERROR_NOT_SUPPORTED))
+
+    async def cancel_while_asked() -> None:
+        sampling = asyncio.create_task(GpuSampler(0.0).run())
+        await asyncio.to_thread(asked.wait)
+        sampling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sampling
+
+    asyncio.run(cancel_while_asked())
+    assert events == ["answered", "shut down"]

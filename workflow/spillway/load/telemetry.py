@@ -122,5 +122,9 @@ class GpuSampler:
         """Sample until cancelled; returns at once where there is no GPU, or where NVML does not work."""
         with contextlib.suppress(pynvml.NVMLError), gpus() as handles:
             while handles:
-                self.rows += await asyncio.to_thread(sample_gpus, handles, self.start_s)
+                sample = asyncio.create_task(asyncio.to_thread(sample_gpus, handles, self.start_s))
+                try:
+                    self.rows += await asyncio.shield(sample)
+                finally:
+                    await asyncio.wait([sample])  # a cancelled wait leaves its thread running: NVML must outlive that
                 await asyncio.sleep(SAMPLE_S)
