@@ -12,6 +12,7 @@ from pathlib import Path
 from spillway.placement.layout import plan_layout
 from spillway.placement.plan import Plan, load_plan
 from spillway.placement.proof import ExpertSample, LayerProof, RankProof, SwitchOver, TensorProof
+from spillway.placement.routing import routing_in_force
 
 GATE_AND_UP, DOWN = 2 / 3, 1 / 3
 
@@ -58,7 +59,7 @@ def main() -> None:
 
     wanted = os.environ.get("SPILLWAY_TEST_PROOF", "sound")
     if "SPILLWAY_PLAN" in os.environ and wanted != "absent":
-        proof = sound_proof(load_plan(Path(os.environ["SPILLWAY_PLAN"])))
+        proof = sound_proof(load_plan(Path(os.environ["SPILLWAY_PLAN"]))).model_copy(update={"routing": routing_in_force()})
         if wanted == "bent":
             proof = proof.model_copy(update={"plan_sha256": "0" * 64})
         folder = Path(os.environ["SPILLWAY_PROOF_DIR"])

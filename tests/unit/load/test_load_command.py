@@ -68,3 +68,21 @@ def test_a_server_that_never_names_its_models_is_said(tmp_path: Path, monkeypatc
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         ended = main([url, "--model", "m", "--workload", json.dumps(SWEEP), "--out", str(tmp_path)])
     assert isinstance(ended, str) and "no answer (none within 0.2 s)" in ended
+
+
+def test_a_seed_that_no_table_holds_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "http://127.0.0.1:1",
+                "--model",
+                "m",
+                "--workload",
+                json.dumps(SWEEP),
+                "--out",
+                str(tmp_path),
+                "--seed",
+                str(2**63),
+            ]
+        )
+    assert "--seed: found 9223372036854775808; expected 0 to 2147483647" in capsys.readouterr().err

@@ -197,3 +197,8 @@ def test_a_later_row_of_an_arm_replaces_the_earlier_one(tmp_path: Path) -> None:
         row = {"boot": boot, "arm": arm, "outcome": outcome}
         ledger.checkpoints.append(checkpoint.Checkpoint(Step("start", boot, arm), 0, {"arms": [row]}))
     assert [(row["arm"], row["outcome"]) for row in ledger.tables()["arms"]] == [("a", "failed"), ("b", "served")]
+
+
+def test_a_mark_whose_reason_holds_a_semicolon_stays_one_mark() -> None:
+    twice = checkpoint.marked(checkpoint.marked(cell_row("a"), "stopped: rank 0: x; rank 1: y"), "late: z")
+    assert twice["outcome"] == "marked" and twice["marks"] == "stopped: rank 0: x, rank 1: y; late: z"

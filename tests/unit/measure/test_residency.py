@@ -7,7 +7,7 @@ import pytest
 from spillway.measure.arms import synthetic
 from spillway.measure.residency import residency, rows
 from spillway.placement import choose
-from spillway.placement.journal import Journal, SwapRecord, TrafficRecord
+from spillway.placement.journal import EndRecord, Journal, SwapRecord, TrafficRecord
 from spillway.placement.plan import ModelIdentity
 from spillway.placement.proof import FollowingProof, ProofError
 from spillway.record.tables import RESIDENCY
@@ -62,8 +62,8 @@ class Proof:
 
 
 def test_a_server_whose_experts_stay_has_no_rows(tmp_path):
-    assert residency(None, [], tmp_path, "2026-01-01T00:00:00.000+00:00") == []
-    assert residency(PLAN, [Proof(False)], tmp_path, "2026-01-01T00:00:00.000+00:00") == []
+    assert residency(None, [], tmp_path, "2026-01-01T00:00:00.000+00:00") == ([], None)
+    assert residency(PLAN, [Proof(False)], tmp_path, "2026-01-01T00:00:00.000+00:00") == ([], None)
 
 
 def test_a_journal_that_contradicts_the_plan_counts_for_nothing(tmp_path):
@@ -71,10 +71,20 @@ def test_a_journal_that_contradicts_the_plan_counts_for_nothing(tmp_path):
     for record in RECORDS:
         journal.write(record)
     at = "2023-11-14T22:13:20.000+00:00"
-    assert len(residency(PLAN, [Proof(True)], tmp_path, at)) == 2
+    found, mark = residency(PLAN, [Proof(True)], tmp_path, at)
+    assert len(found) == 2 and mark is None
     journal.write(swapped(3.0, 6, 5))
     with pytest.raises(ProofError, match="expert 6 was promoted but was not on the host"):
         residency(PLAN, [Proof(True)], tmp_path, at)
+
+
+def test_a_cell_of_a_server_that_stopped_following_is_marked(tmp_path):
+    journal = Journal(tmp_path, 0)
+    for record in [*RECORDS, EndRecord(step=1, t_s=START + 3, reason="no memory"), traffic(4.0, 80, 80)]:
+        journal.write(record)
+    for at in ("2023-11-14T22:13:20.000+00:00", "2023-11-14T22:13:23.500+00:00"):  # in the cell, and before it
+        found, mark = residency(PLAN, [Proof(True)], tmp_path, at)
+        assert found and mark == "following_stopped: no memory"
 
 
 def test_an_arm_can_follow_only_with_a_plan_and_by_known_settings():

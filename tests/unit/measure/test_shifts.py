@@ -80,6 +80,9 @@ def test_both_tables_of_the_experiment() -> None:
     assert times[("following", "experts move")] == (10, 0.03)
     assert times[("static", "plan does not match")] == (60, 0.02)
     assert ("static, no shift", "plan does not match") not in times and len(times) == 7
+    # Where the arm that recovery is held against gave nothing, no shift is judged.
+    unmatched = [row for row in tables["requests"] if row["arm"] != "static, no shift"]
+    assert shift_tables(asked.on, tables | {"requests": unmatched})["shifts"] == []
 
 
 def test_experiments_without_shifts_have_neither() -> None:

@@ -173,6 +173,7 @@ def test_a_bent_proof_is_found(case):
 
 
 FIXED = SWITCH_OVER.model_copy(update={"rows": 48, "measured": False})
+ROUTED = "synthetic: 38 experts get 0.05 of picks"
 ASKED = {
     "as the plan says": ({}, Asked(), None),
     "static": ({}, Asked(residency="static"), None),
@@ -185,6 +186,9 @@ ASKED = {
     "staged though off": ({}, Asked(stage_rows="off"), "are staged, asked: off"),
     "staged from 48 rows on": ({"switch_over": FIXED}, Asked(stage_rows="48"), None),
     "measured, not 48": ({}, Asked(stage_rows="48"), "staged from 128 rows on, asked: 48"),
+    "routed as asked": ({"routing": ROUTED}, Asked(routing=ROUTED), None),
+    "routed unasked": ({"routing": ROUTED}, Asked(), f"its picks are {ROUTED}, asked: the model's own"),
+    "not routed": ({}, Asked(routing=ROUTED), f"its picks are the model's own, asked: {ROUTED}"),
     "48, not measured": ({"switch_over": FIXED}, Asked(), "from 48 rows on by a setting, asked: as measured"),
 }
 

@@ -100,3 +100,9 @@ def test_what_cannot_start_is_said(tmp_path: Path, more: list[str], said: str) -
 def test_an_endpoint_that_is_down_is_said(tmp_path: Path) -> None:
     ended = main(arguments("http://127.0.0.1:9", "http://127.0.0.1:9", tmp_path, "--tasks", "gsm8k"))
     assert isinstance(ended, str) and "a: http://127.0.0.1:9 does not answer" in ended
+
+
+def test_a_seed_that_no_table_holds_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments("http://127.0.0.1:9", "http://127.0.0.1:9", tmp_path, "--seed", "-1"))
+    assert "--seed: found -1; expected 0 to 2147483647" in capsys.readouterr().err

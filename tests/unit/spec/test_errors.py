@@ -76,6 +76,8 @@ EXPERIMENT_FAULTS = [
     ("hosts.here.sed", 1, r"hosts\.here\.sed: unknown key.*did you mean seed"),
     ("hosts.here.cells", [], r"hosts\.here\.cells: found 0 groups; expected at least one"),
     ("hosts.here.cells.0.workload.requests", 0, r"workload of cell 'prompt_tokens=100': requests: found 0"),
+    ("hosts.here.cells.0.workload.requests", 2**63, r"requests: found 9223372036854775808; expected: .*2147483647"),
+    ("hosts.here.seed", 2**63, r"hosts\.here\.seed: found 9223372036854775808; expected: .*2147483647"),
     ("hosts.here.cells.0.workload.prompt", 7, r"workload of cell 'prompt_tokens=100': prompt: found 7"),
     ("hosts.here.cells.0.workload.kind", "sweep", r"workload of cell .*sweep"),
     ("hosts.here.cells.0.sweep.output_tokens", [1], r"sweep\.output_tokens: found here and in workload"),

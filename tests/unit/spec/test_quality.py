@@ -60,6 +60,14 @@ def test_systems_are_launched_as_arms() -> None:
             "hosts.cpu.tasks.gsm8k.margin_fraction: found 5.0",
         ),
         (
+            {"tasks": {"gsm8k": ON["tasks"]["gsm8k"] | {"max_tokens": 2**63}}},
+            "hosts.cpu.tasks.gsm8k.max_tokens: found 9223372036854775808; expected:",
+        ),
+        (
+            {"systems": ON["systems"] | {"one": {"at_once": 2**63}}},
+            "hosts.cpu.systems.one.at_once: found 9223372036854775808; expected:",
+        ),
+        (
             {"systems": ON["systems"] | {"one": {"remote": {"url": "u", "model": "m"}, "arguments": {"dtype": "half"}}}},
             "expected only at_once",
         ),

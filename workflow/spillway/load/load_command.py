@@ -24,7 +24,7 @@ from spillway.record.provenance import new_run
 from spillway.spec.json_text import parse_json
 from spillway.spec.read import SpecError, read_yaml
 from spillway.spec.shown import shown
-from spillway.spec.workload import Workload
+from spillway.spec.workload import MOST, Workload
 
 CELL = "load"
 MODELS_TIMEOUT_S = 30.0
@@ -150,6 +150,8 @@ def main(argv: list[str]) -> int | str:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--delay-bound-ms", type=float, default=10.0, help="most that the client may be late (p99)")
     asked = parser.parse_args(argv)
+    if not 0 <= asked.seed <= MOST:
+        parser.error(f"--seed: found {asked.seed}; expected 0 to {MOST}")
     try:
         workload = read_workload(asked.workload)
         first, _, last = (asked.token_ids or "").partition(":")

@@ -122,6 +122,11 @@ def _number(share: float, of: int) -> int:
     return min(max(1, math.floor(share * of + 0.5)), of - 1)
 
 
+def _routing(way: Way) -> str | None:
+    """Label of the synthetic routing that its server starts with; None: the model's own."""
+    return None if way.arm.routing is None else synthetic(way.arm.routing).label
+
+
 def synthetic(routing: Routing) -> SyntheticRouting:
     """The engine's side of a routing that an experiment asks for."""
     return SyntheticRouting(routing.unpopular, routing.cold_share, routing.seed, routing.shift_every_s, routing.sets)
@@ -257,6 +262,7 @@ def proved(run: Run, way: Way, folder: Path) -> list[RankProof]:
     asked = Asked(
         residency=way.arm.residency,
         stage_rows=(run.asked.host.engine.variables | way.arm.variables).get(STAGE_ROWS_VARIABLE),
+        routing=_routing(way),
     )
     return require_proof(way.plan, folder / "proof", ranks, asked)
 
@@ -325,7 +331,7 @@ def arm_row(run: Run, way: Way, boot: int) -> dict[str, Any]:
         "plan_sha256": None if plan is None else plan.sha256,
         "plan_choice": None if plan is None else plan.choice.model_dump_json(),
         "host_experts": None if plan is None else plan.host_experts,
-        "routing": None if way.arm.routing is None else synthetic(way.arm.routing).label,
+        "routing": _routing(way),
     }
 
 

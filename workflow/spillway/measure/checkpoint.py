@@ -148,7 +148,7 @@ def marked(cell: Mapping[str, Any], mark: str) -> dict[str, Any]:
     """A row of `cells` with one more mark."""
     others = [] if cell["marks"] == "none" else [cell["marks"]]
     outcome = "marked" if cell["outcome"] == "measured" else cell["outcome"]
-    return dict(cell) | {"outcome": outcome, "marks": "; ".join([*others, mark])}
+    return dict(cell) | {"outcome": outcome, "marks": "; ".join([*others, mark.replace(";", ",")])}
 
 
 def write(folder: Path, experiment: str, tables: Tables, origin: Mapping[str, Any]) -> dict[str, str]:

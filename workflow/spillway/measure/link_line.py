@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping
 
 from spillway.measure.run import Rows
+from spillway.measure.tpot import median_tpot_s
 from spillway.spec.experiment import OnHost
 
 
@@ -21,10 +22,10 @@ def link_lines(on: OnHost, tables: Mapping[str, Rows]) -> Rows:
     for cell in tables.get("cells", []) if whole is not None else []:
         if cell.get("arm") not in counting or not cell["decode_steps"]:
             continue
-        base_s = _median_tpot_s(tables, str(whole), cell["cell"])
+        base_s = median_tpot_s(tables, str(whole), cell["cell"])
         bytes_per_step = cell["host_read_bytes"] / cell["decode_steps"]
         for name in (name for name, arm in arms.items() if arm.plan == arms[cell["arm"]].plan):
-            tpot_s = _median_tpot_s(tables, name, cell["cell"])
+            tpot_s = median_tpot_s(tables, name, cell["cell"])
             rates = [row["host_read_bytes_per_s"] for row in tables["arms"] if row["arm"] == name]
             rate = statistics.median([each for each in rates if each is not None] or [0.0])
             if base_s is not None and tpot_s is not None and rate > 0:
@@ -34,11 +35,3 @@ def link_lines(on: OnHost, tables: Mapping[str, Rows]) -> Rows:
                     "tpot_s": tpot_s, "over_line_ratio": tpot_s / (base_s + bytes_per_step / rate),
                 })  # fmt: skip
     return rows
-
-
-def _median_tpot_s(tables: Mapping[str, Rows], arm: str, cell: str) -> float | None:
-    """Over the measured requests of all boots."""
-    wanted = (arm, cell, "measured", "ok")
-    rows = [row for row in tables["requests"] if (row["arm"], row["cell"], row["phase"], row["outcome"]) == wanted]
-    found = [row["tpot_s"] for row in rows if row["tpot_s"] is not None]
-    return statistics.median(found) if found else None

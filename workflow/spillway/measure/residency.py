@@ -10,14 +10,19 @@ from spillway.placement.plan import Plan
 from spillway.placement.proof import RankProof, require_journals
 
 
-def residency(plan: Plan | None, proofs: Sequence[RankProof], folder: Path, started_at: str) -> list[dict[str, Any]]:
-    """Rows of the table `residency` since a cell's `started_at`; none where experts do not move.
+def residency(
+    plan: Plan | None, proofs: Sequence[RankProof], folder: Path, started_at: str
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Rows of the table `residency` since a cell's `started_at`, none where experts do not move; and the cell's mark if they
+    should have moved and stopped, on any rank, be it before the cell.
 
     Raises ProofError unless the journals of all ranks agree with the plan, with what was read back, and with each other.
     """
     if plan is None or not proofs or proofs[0].following is None:
-        return []
-    return rows(require_journals(plan, proofs, folder).records, datetime.fromisoformat(started_at).timestamp())
+        return [], None
+    journals = require_journals(plan, proofs, folder)
+    found = rows(journals.records, datetime.fromisoformat(started_at).timestamp())
+    return found, None if journals.stopped is None else f"following_stopped: {journals.stopped}"
 
 
 def rows(records: Sequence[Record], start_unix_s: float) -> list[dict[str, Any]]:

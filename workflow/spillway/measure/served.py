@@ -28,7 +28,7 @@ from spillway.measure.arms import (
     set_cold_share,
     ways,
 )
-from spillway.measure.checkpoint import Ledger, Step
+from spillway.measure.checkpoint import Ledger, Step, marked
 from spillway.measure.memory import MESSAGE_CHARS, found_stage, memory, predicted_stage
 from spillway.measure.residency import residency
 from spillway.measure.run import MeasureError, Rows, Run
@@ -187,11 +187,18 @@ def _describe_start(run: Run, way: Way, boot: int, server: Server, proofs: Seque
 
 
 def _measure_cell(
-    run: Run, on: OnHost, way: Way, boot: int, server: Server, cell: str, ledger: Ledger, moved: Callable[[str], Rows]
+    run: Run,
+    on: OnHost,
+    way: Way,
+    boot: int,
+    server: Server,
+    cell: str,
+    ledger: Ledger,
+    moved: Callable[[str], tuple[Rows, str | None]],
 ) -> None:
     """Send the load of one cell and finish its step; raises ServerDied if the server ended meanwhile.
 
-    `moved` gives the cell's rows of `residency` by its start, or raises ProofError.
+    `moved` gives the cell's rows of `residency` and its mark by its start, or raises ProofError.
     """
     step = Step("cell", boot, way.name, cell)
     ledger.begin(step)
@@ -226,14 +233,20 @@ def _measure_cell(
         counted = {name: after[name] - before[name] if before is not None else None for name in HOST_READS}
         result = dataclasses.replace(result, cells=[row | counted for row in result.cells])
     routed = columns if share is None else columns | {"cold_share_fraction": share}
-    for table, rows in result.tables().items():
-        ledger.add(table, [(routed if table in ("cells", "requests") else columns) | row for row in rows])
-    for row in result.cells:
-        if row["outcome"] != "measured":
-            run.say(f"boot {boot}: {cell}: {row['outcome']}: {row['marks']}")
-    server.check_alive()
-    if rows := moved(result.cells[0]["started_at"]):
-        ledger.add("residency", [columns | {"cell": cell} | row for row in rows])
+    moves: Rows = []
+    mark: str | None = None
+    try:
+        server.check_alive()
+        moves, mark = moved(result.cells[0]["started_at"])
+    finally:  # what was measured is kept, whatever became of the server
+        cells = result.cells if mark is None else [marked(row, mark) for row in result.cells]
+        for table, rows in (result.tables() | {"cells": cells}).items():
+            ledger.add(table, [(routed if table in ("cells", "requests") else columns) | row for row in rows])
+        for row in cells:
+            if row["outcome"] != "measured":
+                run.say(f"boot {boot}: {cell}: {row['outcome']}: {row['marks']}")
+    if moves:
+        ledger.add("residency", [columns | {"cell": cell} | row for row in moves])
     ledger.finish(step)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from spillway.measure.run import Rows, Tables
+from spillway.measure.tpot import median_tpot_s
 from spillway.record import parquet
 from spillway.record.provenance import commit
 from spillway.spec.arm import Arm, Routing
@@ -39,10 +40,11 @@ def shift_tables(on: OnHost, tables: Mapping[str, Rows]) -> Tables:
         arm, start_s = arms[str(cell["arm"])], datetime.fromisoformat(str(cell["started_at"])).timestamp()
         keys = {name: cell[name] for name in ("run", "boot", "arm", "cell")}
         of_cell = _of(requests, keys).sort_values("first_output_s")
-        if follows(arm) and shifting(arm) and (still := _still(arms, arm)) is not None:
-            matched = _of(requests, keys | {"arm": still, "boot": None})["tpot_s"].median()
-            found = recoveries(of_cell, period_s(arm), start_s, WITHIN * float(matched))
-            shifts += [keys | {"shift": i, "matched_tpot_s": float(matched)} | each for i, each in enumerate(found)]
+        still = _still(arms, arm) if follows(arm) and shifting(arm) else None
+        matched_s = None if still is None else median_tpot_s(tables, still, keys["cell"])
+        if matched_s is not None:
+            found = recoveries(of_cell, period_s(arm), start_s, WITHIN * matched_s)
+            shifts += [keys | {"shift": i, "matched_tpot_s": matched_s} | each for i, each in enumerate(found)]
         gaps = _gaps(_of(chunks, keys), of_cell)
         for phase, chosen in _phases(arm, gaps, _of(residency, keys), start_s):
             if len(chosen):
@@ -95,8 +97,7 @@ def _still(arms: Mapping[str, Arm], arm: Arm) -> str | None:
 
 def _of(rows: pd.DataFrame, keys: Mapping[str, Any]) -> pd.DataFrame:
     for name, wanted in keys.items():
-        if wanted is not None:
-            rows = rows[rows[name] == wanted]
+        rows = rows[rows[name] == wanted]
     return rows
 
 

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from spillway.placement.follow import parse_residency
 from spillway.placement.journal import (
     AuditRecord,
+    EndRecord,
     JournalError,
     Record,
     SwapRecord,
@@ -168,6 +169,9 @@ def load_proofs(folder: Path) -> list[RankProof]:
     return proofs
 
 
+MODELS_OWN = "the model's own"
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a server was asked for beside its plan."""
@@ -176,6 +180,8 @@ class Asked:
     """Value of SPILLWAY_RESIDENCY."""
     stage_rows: str | None = None
     """Value of SPILLWAY_STAGE_ROWS."""
+    routing: str | None = None
+    """Label of the synthetic routing at the start; None: the model's own."""
 
 
 def require_proof(plan: Plan, folder: Path, ranks: int, asked: Asked | None = None) -> list[RankProof]:
@@ -216,6 +222,8 @@ def _check_asked(plan: Plan, proof: RankProof, asked: Asked) -> list[str]:
     if (follows and follows.setting) != (due and due.setting):
         does = "stay where they are" if follows is None else f"move ({follows.setting})"
         faults.append(f"its experts {does}, asked: {asked.residency or 'static'}")
+    if proof.routing != asked.routing:
+        faults.append(f"its picks are {proof.routing or MODELS_OWN}, asked: {asked.routing or MODELS_OWN}")
     switch = proof.switch_over
     if asked.stage_rows == "off":
         if proof.staging_bytes:
@@ -341,6 +349,8 @@ class Residency:
     host: dict[str, set[int]]
     records: list[Record]
     """Of rank 0."""
+    stopped: str | None
+    """Why nothing moves any more, of the first rank that told so; None while traffic is followed."""
 
     @property
     def swaps(self) -> int:
@@ -380,7 +390,9 @@ def require_journals(plan: Plan, proofs: Sequence[RankProof], folder: Path, audi
         shown = "\n  ".join(faults[:20])
         raise ProofError(f"{folder}: {len(faults)} faults in the journals of swaps:\n  {shown}")
     classes = proofs[0].following.classes if proofs[0].following is not None else 1
-    return Residency(residency_after(plan.layers, journals[0], plan.model.experts, classes), journals[0])
+    ends = (record.reason for _, records in sorted(journals.items()) for record in records if isinstance(record, EndRecord))
+    host = residency_after(plan.layers, journals[0], plan.model.experts, classes)
+    return Residency(host, journals[0], next(ends, None))
 
 
 def _what_moved(record: SwapRecord) -> tuple[int, str, int, int, str]:

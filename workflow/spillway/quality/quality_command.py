@@ -30,6 +30,7 @@ from spillway.record import parquet
 from spillway.record.provenance import new_run
 from spillway.spec.quality import FIXED_FIELDS, AskedTask, Comparison, Confinement, Remote, TaskName, Tier
 from spillway.spec.read import SpecError
+from spillway.spec.workload import MOST
 
 NAME = "quality"
 GREEDY_TOKENS = 64
@@ -226,7 +227,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int | str:
     """Compare two endpoints; returns 0, or a message that says why it could not be done."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if not 0 <= options.seed <= MOST:
+        parser.error(f"--seed: found {options.seed}; expected 0 to {MOST}")
     try:
         tables = compare(options)
     except (QualityError, SpecError, OSError) as error:

@@ -21,10 +21,10 @@ from spillway.record import journal
 from spillway.record.parquet import RecordError, provenance, read, sha256
 from spillway.record.shared_lock import publishing
 from spillway.spec.names import NAME_RULE, is_name
+from spillway.spec.recorded import DATA as DATA
+from spillway.spec.recorded import MANIFEST as MANIFEST
 from spillway.spec.shown import shown
 
-DATA = Path("data")
-MANIFEST = "MANIFEST.csv"
 STAGED = ".publishing"
 """Folder beside a host's data files that holds a publication from the moment on in which it cannot be lost any more."""
 STAGING = ".staging."

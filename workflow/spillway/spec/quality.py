@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from spillway.spec.arm import Arm
 from spillway.spec.read import Strict
+from spillway.spec.workload import MOST, PositiveCount
 
 TaskName = Literal["gsm8k", "ifeval", "humaneval"]
 Tier = Literal["own", "fast", "full"]
@@ -44,7 +45,7 @@ class System(Arm):
     """One way to get answers: a model launched as an arm says, or a remote server."""
 
     remote: Remote | None = Field(default=None, description="absent: a server that is launched for it alone")
-    at_once: PositiveInt = Field(default=1, description="requests at once")
+    at_once: PositiveCount = Field(default=1, description="requests at once")
     options: dict[str, Any] = Field(
         default_factory=dict, description="further fields of every request, such as what switches a model's thinking off"
     )
@@ -72,8 +73,8 @@ class AskedTask(Strict):
     """One task's items and how its outcome is judged. The margin is fixed here, before anything is measured."""
 
     tier: Tier = Field(description="own: written for this project; fast: 150 of the public set; full: all of it")
-    items: PositiveInt | None = Field(default=None, description="only the first so many; absent: all of the tier")
-    max_tokens: PositiveInt = Field(description="budget of an answer; no stop strings are set")
+    items: PositiveCount | None = Field(default=None, description="only the first so many; absent: all of the tier")
+    max_tokens: PositiveCount = Field(description="budget of an answer; no stop strings are set")
     margin_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
         description="a loss of so much would matter: non-inferiority is tested against it"
     )
@@ -82,15 +83,15 @@ class AskedTask(Strict):
 class Agreement(Strict):
     """Token-level agreement of two servers of one model, on the texts of quality/items/texts.yaml."""
 
-    top: PositiveInt = Field(default=20, le=20, description="log-probabilities asked for at each position")
-    greedy_tokens: PositiveInt = Field(description="tokens written after each text, without sampling")
+    top: int = Field(default=20, gt=0, le=20, description="log-probabilities asked for at each position")
+    greedy_tokens: PositiveCount = Field(description="tokens written after each text, without sampling")
 
 
 class Quality(Strict):
     """What an experiment that measures quality does on one host."""
 
     model: str = Field(description="file in experiments/models/, without .yaml")
-    seed: int = Field(ge=0, description="of the order of questions; also sent to the servers")
+    seed: int = Field(ge=0, le=MOST, description="of the order of questions; also sent to the servers")
     data: str | None = Field(
         default=None, description="folder with the public sets; $VARIABLES are expanded; not needed for the tier own"
     )

@@ -10,9 +10,12 @@ unmeasured, until all have, so that the last one does too.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
-Count = Annotated[int, Field(ge=0)]
+MOST = 2**31 - 1
+"""No more tokens, requests or streams: what they are multiplied by and added to still fits the tables' integers."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+PositiveCount = Annotated[int, Field(gt=0, le=MOST)]
 
 
 class _Workload(BaseModel):
@@ -27,8 +30,8 @@ class _Workload(BaseModel):
 
 
 class _Closed(_Workload):
-    streams: PositiveInt = Field(1, description="chains of requests at once: users, held contexts or agents")
-    requests: PositiveInt = Field(description="measured requests in all, shared out evenly over the streams")
+    streams: PositiveCount = Field(1, description="chains of requests at once: users, held contexts or agents")
+    requests: PositiveCount = Field(description="measured requests in all, shared out evenly over the streams")
     warmup: Count = Field(1, description="warm-up requests of each stream before its measured ones")
 
     @model_validator(mode="after")
@@ -48,8 +51,8 @@ class PromptSweep(_Closed):
     """Prompts of one length, none seen before: TTFT and TPOT against context."""
 
     kind: Literal["prompt_sweep"]
-    prompt_tokens: PositiveInt
-    output_tokens: PositiveInt
+    prompt_tokens: PositiveCount
+    output_tokens: PositiveCount
 
     @property
     def longest_sequence_tokens(self) -> int:
@@ -63,9 +66,9 @@ class CachedPrefix(_Closed):
     """
 
     kind: Literal["cached_prefix"]
-    prefix_tokens: PositiveInt
-    suffix_tokens: PositiveInt
-    output_tokens: PositiveInt
+    prefix_tokens: PositiveCount
+    suffix_tokens: PositiveCount
+    output_tokens: PositiveCount
 
     @property
     def longest_sequence_tokens(self) -> int:
@@ -80,10 +83,10 @@ class Contexts(_Closed):
     """
 
     kind: Literal["contexts"]
-    context_tokens: PositiveInt
-    suffix_tokens: PositiveInt
-    output_tokens: PositiveInt
-    warmup: PositiveInt = Field(1, description="requests of each stream before its measured ones; the first reads it")
+    context_tokens: PositiveCount
+    suffix_tokens: PositiveCount
+    output_tokens: PositiveCount
+    warmup: PositiveCount = Field(1, description="requests of each stream before its measured ones; the first reads it")
 
     @model_validator(mode="after")
     def _room(self) -> "Contexts":
@@ -109,8 +112,8 @@ class AgentTurns(_Closed):
     distributions: Path = Field(
         Path("data/workloads/agent_turns.csv"), description="a relative path is taken from the working directory"
     )
-    context_limit_tokens: PositiveInt = Field(description="longest prompt; a longer one starts the next session")
-    output_limit_tokens: PositiveInt
+    context_limit_tokens: PositiveCount = Field(description="longest prompt; a longer one starts the next session")
+    output_limit_tokens: PositiveCount
     token_scale: PositiveFloat = Field(1.0, description="multiplies every drawn length of context and tool result")
     output_scale: PositiveFloat = Field(1.0, description="multiplies every drawn length of answer")
     think_scale: float = Field(1.0, ge=0, description="multiplies every drawn pause")
@@ -133,8 +136,8 @@ class Trace(_Closed):
 
     kind: Literal["trace"]
     path: Path = Field(description="the Parquet file; a relative path is taken from the working directory")
-    context_limit_tokens: PositiveInt = Field(description="longest prompt; longer ones lose their end")
-    output_limit_tokens: PositiveInt
+    context_limit_tokens: PositiveCount = Field(description="longest prompt; longer ones lose their end")
+    output_limit_tokens: PositiveCount
     token_scale: PositiveFloat = Field(1.0, description="multiplies every recorded length of context")
     output_scale: PositiveFloat = Field(1.0, description="multiplies every recorded length of answer")
     think_scale: float = Field(1.0, ge=0, description="multiplies every recorded pause")
@@ -155,9 +158,9 @@ class Arrivals(_Workload):
     kind: Literal["arrivals"]
     rate_per_s: PositiveFloat
     burstiness: PositiveFloat | None = Field(1.0, description="shape of the gamma distribution of the gaps")
-    prompt_tokens: PositiveInt
-    output_tokens: PositiveInt
-    requests: PositiveInt = Field(description="measured requests")
+    prompt_tokens: PositiveCount
+    output_tokens: PositiveCount
+    requests: PositiveCount = Field(description="measured requests")
     warmup: Count = Field(0, description="requests before the measured ones, at the same rate")
 
     @property
