@@ -22,6 +22,8 @@ from spillway.spec.workload import Workload
 from tests.conftest import Project
 
 HOST, LIKE, LARGER = "made-up", "h200", "h200x2"
+BESIDE = "e6_situations"
+"""An experiment on one GPU of a machine with several."""
 LARGEST = ("h200x4", "h200x8")
 TITLE = "no machine: every number measured here is MADE UP, to test the text"
 Row = dict[str, Any]
@@ -41,6 +43,8 @@ def make_up(project: Project) -> None:
         no_data = {"not_run": "Nobody made up any numbers for this experiment."}
         # Of residency, what is recorded stands in.
         content["hosts"][HOST] = content["hosts"].get(LIKE, no_data) if name != "e15_follow" else no_data
+        if name == "e8_quality":
+            content["hosts"][HOST]["comparisons"] |= {"placed against another start": {"a": "bf16, placed", "b": "bf16 again"}}
         path.write_text(yaml.safe_dump(content, sort_keys=False))
     for name in names(project.root):
         _record(project, name, HOST)
@@ -177,7 +181,10 @@ def _memory(keys: Row, how: Arm) -> list[Row]:
 
 
 def _agreement(project: Project, on: Quality, run: str) -> dict[str, list[Row]]:
-    """A comparison without tasks, in which placed and unplaced agree and two number formats do not."""
+    """A comparison without tasks, in which two starts of one server differ a little, and two number formats much.
+
+    What is placed is as the start that is not the reference of A/A.
+    """
     assert not on.tasks
     tables: dict[str, list[Row]] = {"boots": [], "arms": [], "quality_agreement": [], "quality_texts": []}
     for name, system in on.launched.items():
@@ -187,13 +194,18 @@ def _agreement(project: Project, on: Quality, run: str) -> dict[str, list[Row]]:
         place = proved | {"plan_sha256": "0" * 64, "backend": "TRITON"} if system.plan else {}
         served = {"arm": name, "outcome": "served", "model": system.model or on.model, "startup_s": 40.0}
         tables["arms"].append(_row("arms", run=run, **served, **place))
+    references = {pair.b for pair in on.comparisons.values() if pair.same}
     for name, pair in on.comparisons.items():
         other = on.systems[pair.a].model != on.systems[pair.b].model
-        differs = {"largest_difference_nats": 7.125, "divergence_nats": 0.25, "diverged_texts": 6} if other else {}
-        same = {"same_first_fraction": 0.75 if other else 1.0, "identical_texts": 0 if other else 6, "identical": not other}
+        again = (pair.a in references) != (pair.b in references)
+        largest, divergence, diverged, first = (7.125, 0.25, 6, 0.75) if other else (2.5, 0.125, 5, 0.875)
+        differs = {"largest_difference_nats": largest, "divergence_nats": divergence, "diverged_texts": diverged}
+        differs |= {"same_first_fraction": first, "identical_texts": 6 - diverged, "identical": False}
+        equal = {"same_first_fraction": 1.0, "identical_texts": 6, "identical": True}
+        found = differs if other or again else equal
         compared = {"comparison": name, "a": pair.a, "b": pair.b, "same": pair.same, "texts": 6, "tokens": 1212}
         nll = {"a_nll_nats": 12.5 if other else 12.25, "b_nll_nats": 12.25}
-        tables["quality_agreement"].append(_row("quality_agreement", run=run, **compared, **nll, **differs, **same))
+        tables["quality_agreement"].append(_row("quality_agreement", run=run, **compared, **nll, **found))
         tables["quality_texts"].append(_row("quality_texts", run=run, **compared, text="river", written_tokens=64))
     published = project.root / "data/cpu/e8_quality.quality_published.parquet"
     return tables | {"quality_published": parquet.read_rows(published)}
@@ -221,11 +233,12 @@ def _row(table: str, **known: Any) -> Row:
 
 
 def _provenance(asked: Resolved, run: str) -> Row:
-    return {
+    gpus = {"host_gpus": 2, "host_gpus_visible": "1"} if asked.name == BESIDE else {"host_gpus": 1}
+    return gpus | {
         "run": run, "experiment": asked.name, "host": asked.host_name, "host_title": TITLE, "spec_hash": asked.hash,
         "model": getattr(asked.on, "model", "none"), "model_title": "a shape that is MADE UP", "weights": "dummy",
         "engine": "vLLM of no version", "environment_hash": "0" * 64, "commit": "0" * 40, "dirty": False,
         "measured_at": "2000-01-01T00:00:00+00:00", "host_cpu_model": "no processor", "host_cores_usable": 16,
-        "host_memory_bytes": 2**37, "host_numa_nodes": 1, "host_gpus": 1, "host_os": "no system", "host_kernel": "none",
+        "host_memory_bytes": 2**37, "host_numa_nodes": 1, "host_os": "no system", "host_kernel": "none",
         "host_gpu0_name": "no GPU", "host_gpu0_memory_bytes": 2**37, "host_nvidia_driver": "no driver",
     }  # fmt: skip

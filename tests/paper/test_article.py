@@ -19,7 +19,7 @@ from spillway.paper.numbers import evaluate
 from spillway.paper.view import RenderError
 from spillway.spec.read import SpecError
 from tests.conftest import ROOT, Project, copy_project
-from tests.paper.made_up import HOST, TITLE, make_up
+from tests.paper.made_up import BESIDE, HOST, TITLE, make_up
 
 EN, ES, STRUCTURE = "paper/article/en.yaml", "paper/article/es.yaml", "paper/article/article.html.j2"
 NARROW = "\u202f"
@@ -249,9 +249,22 @@ def undecided(gpu: Content) -> Content:
     return changed(numbers, "server.boots", value=1.0)
 
 
+def leaping(gpu: Content) -> Content:
+    """As if the agents' level that fails were larger by more than one than the one that holds."""
+    group = gpu.numbers["agents.capacity_fails"][0].group
+    numbers = changed(gpu, "agents.capacity", group, value=2.0)
+    return changed(numbers, "agents.capacity_fails", group, value=4.0)
+
+
 def without_tasks(gpu: Content) -> Content:
     """As made up: the host compared texts token by token, and asked no questions."""
     return dataclasses.replace(gpu, numbers=gpu.numbers | {"quality.asked": []})
+
+
+def apart(gpu: Content) -> Content:
+    """As if no server with experts in host memory had given the numbers of one without."""
+    differing = [dataclasses.replace(value, value=1.0) for value in gpu.numbers["agreement.identical"]]
+    return dataclasses.replace(without_tasks(gpu), numbers=without_tasks(gpu).numbers | {"agreement.identical": differing})
 
 
 def nothing_run(content: Content) -> Content:
@@ -278,7 +291,7 @@ def test_every_sentence_is_said_on_some_host(
         return say(self, key)
 
     monkeypatch.setattr(article.Sentences, "say", remember)
-    for variant in (content, gpu, undecided(gpu), without_tasks(gpu), nothing_run(content)):
+    for variant in (content, gpu, undecided(gpu), leaping(gpu), without_tasks(gpu), apart(gpu), nothing_run(content)):
         build(root, variant)
     for language in read_languages(ROOT).values():
         assert sorted(set(language.sentences) - said) == ["language.name"], f"{language.file}: the rest is said nowhere"
@@ -294,6 +307,29 @@ def test_a_cpu_host_says_that_its_speeds_are_none_of_a_gpu(made: dict[str, str],
         assert warning not in words(on_gpu[code])
         assert TITLE in words(on_gpu[code]), "the machine is named"
         assert not Reader(on_gpu[code]).unlinked
+
+
+def test_experiments_on_some_cards_of_a_machine_are_named(made: dict[str, str], gpu: Content) -> None:
+    for code, told in (("en", "These experiments had only some"), ("es", "Estos experimentos solo tuvieron")):
+        (named,) = re.findall(rf"{told}[^<]*((?:<code>\w+</code>(?:, )?)+)\.</p>", build(ROOT, gpu)[code])
+        assert named == f"<code>{BESIDE}</code>"
+        assert told not in made[code]
+
+
+def test_a_placed_server_is_said_to_agree_only_if_it_does(gpu: Content) -> None:
+    same, noise = "what one with all experts on the card gave", "does not give every number again"
+    text = words(build(ROOT, without_tasks(gpu))["en"])
+    assert same in text and noise in text
+    text = words(build(ROOT, apart(gpu))["en"])
+    assert same not in text and "The paper says how far the numbers agree." in text
+
+
+def test_speeds_are_drawn_by_rising_number_of_agents(gpu: Content) -> None:
+    lines = re.findall(r'<polyline class="line ours-line" points="([^"]*)"', pictures(build(ROOT, gpu)["en"])["stools-chart"])
+    for line in lines:
+        at = [float(point.split(",")[0]) for point in line.split()]
+        assert at == sorted(at)
+    assert len(lines) >= 4
 
 
 def test_a_gpu_host_says_what_it_cannot_know(gpu: Content) -> None:

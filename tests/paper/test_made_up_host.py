@@ -44,6 +44,13 @@ def test_every_section_has_its_measurements_and_says_that_they_are_made_up(built
         "235B without a plan: predicted to lack room for weights; found: weights",
         "as predicted for the plan that was served, and as measured",
         "No task was asked: trained weights that need placement could not be had",
+        "e6_situations (GPU 1, counted from zero, of 2)",
+        "For the situations, the server had GPU 1 (counted from zero) of a machine with 2, which other runs could share",
+        "e6_situations: measured on some GPUs of a machine while the others were open to other runs",
+        "No answer was judged on this host",
+        "A/A, another boot and concurrency (the noise): the same likeliest successor for 87.5 % of the tokens",
+        "placed against another start: bit for bit the same in every number and every token of all 6 texts",
+        "bf16 again and bf16, the server bf16, placed is bit for bit the first",
         "block fp8: placed against unplaced: bit for bit the same in every number and every token of all 6 texts",
         "of the tokens, log-probabilities at most 7.125 nats apart, and 6 of the 6 texts continued otherwise",
         "proved their placement before they read anything",
@@ -52,7 +59,14 @@ def test_every_section_has_its_measurements_and_says_that_they_are_made_up(built
     assert "No GPU took part" not in words
     assert "1: no GPU, 128.0 GiB of memory each, driver no driver" in words
     assert "Not run: the largest model" not in words
+    assert words.count("counted from zero") == 2, "one experiment of this host had a part of a machine"
     assert "??" not in words
+
+
+def test_levels_of_agents_stand_in_their_order_and_not_in_the_files(built: Project) -> None:
+    tex = (built.root / f"build/{HOST}/paper/paper.tex").read_text()
+    levels = re.findall(r"^235B, 5 \\% cold & \\datum\{number\.agents\.streams[^}]*\}\{(\d)\}", tex, re.MULTILINE)
+    assert levels == ["1", "2", "3", "4", "6", "8"]
 
 
 def test_nothing_stands_out_of_the_margins(built: Project) -> None:

@@ -11,7 +11,7 @@ from spillway.paper.content import Content
 from spillway.paper.numbers import evaluate
 from spillway.paper.render import render
 from tests.conftest import ROOT, copy_project
-from tests.paper.made_up import fill
+from tests.paper.made_up import HOST, fill, make_up
 
 KNOWN = {"commit": "c", "data_hash": "d", "host": "cpu"}
 
@@ -45,7 +45,7 @@ def test_following_is_said_to_be_of_its_host_with_dummy_weights_and_routing_as_r
     for said in (
         r"(host \texttt{h200}), whatever the host of this edition",
         "{one NVIDIA H200}",
-        "{dummy}",
+        "dummy weights}",
         "2 sets of them in turn, 30 s each",
     ):
         assert said in text, said
@@ -108,4 +108,45 @@ def test_limits_keep_apart_what_was_measured_here_and_there(content: Content) ->
     text = text_of(content, r"\label{sec:limits}", r"\bibliographystyle")
     assert "No GPU took part in what was measured on this host." in text
     assert r"was measured on host \texttt{h200} alone" in text
+    assert "on some GPUs of a machine" not in text
+    assert "shared machine" not in text_of(content, r"\label{tab:host}", r"\paragraph{Server.}")
     assert r"e15\_follow" not in text.partition("Not run on this host:")[2].split(r"\item")[0]
+
+
+# What a placed server and an unplaced one differ by, and what is said of it beside two starts that differ by what stands first.
+APART = {
+    "as far": ((0.875, 2.5, 0.125, 5), "by no measure of"),
+    "closer": ((0.9, 2.0, 0.1, 4), "by no measure of"),
+    "further": ((0.8, 2.6, 0.2, 5), "; further apart than"),
+    "some closer": ((0.8, 2.0, 0.2, 5), "by some measures of"),
+}
+
+
+@pytest.fixture(scope="module")
+def agreeing(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    project = copy_project(tmp_path_factory.mktemp("agreeing") / "project")
+    make_up(project)
+    return evaluate(project.root, HOST)
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(("found", "said"), APART.values(), ids=APART)
+def test_a_difference_is_held_against_that_of_two_starts(agreeing: Content, found: tuple[float, ...], said: str) -> None:
+    placed = "bf16: placed against unplaced"
+    for key, value in zip(("same_first", "largest", "divergence", "diverged"), found, strict=True):
+        value *= 100 if key == "same_first" else 1
+        name = f"agreement.{key}"
+        values = [replace(each, value=value) if each.parts == (placed,) else each for each in agreeing.numbers[name]]
+        agreeing = replace(agreeing, numbers=agreeing.numbers | {name: values})
+    text = text_of(agreeing, r"\head{Result.} \Cref{tab:agreement}", r"\head{Published.}")
+    (item,) = (item for item in text.split(r"\item") if item.strip().startswith(rf"\emph{{{placed}}}"))
+    assert said in item
+    assert "is bit for bit the first" in text
+
+
+@pytest.mark.workflow
+def test_where_no_start_equals_the_placed_server_none_is_said_to(agreeing: Content) -> None:
+    equal = [replace(each, value=1.0) for each in agreeing.numbers["agreement.identical"]]
+    content = replace(agreeing, numbers=agreeing.numbers | {"agreement.identical": equal})
+    text = text_of(content, r"\head{Result.} \Cref{tab:agreement}", r"\head{Published.}")
+    assert "is bit for bit the first" not in text and "bit for bit the same in every number" not in text

@@ -1,5 +1,6 @@
 """What a template may print: numbers by key as links, everything else escaped; undefined and unused numbers are found."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from spillway.paper.markup import Html
 from spillway.paper.render import render
 from spillway.paper.view import Numbers, RenderError
-from tests.unit.paper.contents import content
+from tests.unit.paper.contents import content, value
 
 ALL = (
     r"\VAR{ n('growth') }\VAR{ n('tpot') }\BLOCK{ for g in groups('by') }\VAR{ g }=\VAR{ n('by', g) };\BLOCK{ endfor }"
@@ -35,6 +36,25 @@ def test_groups_of_two_columns(tmp_path: Path) -> None:
     text = rendered(tmp_path, template)
     assert [part.split("}")[0] for part in text.split("number.arms--")[1:]] == ["placed---4", "placed---8", "uva---4"]
     assert text.endswith("none")
+
+
+def test_groups_of_a_number_in_its_own_order() -> None:
+    levels = [value("levels", "8", "uva", "b", number=8), value("levels", "3", "uva", "c", number=3)]
+    known = replace(content(), numbers={"levels": [*levels, value("levels", "1", "placed", "d", number=1)]})
+    numbers = Numbers(known, Html(), "en", "paper")
+    assert numbers.parts("levels", 1, "uva") == ["b", "c"]
+    assert numbers.rising("levels", "uva") == ["c", "b"]
+
+
+@pytest.mark.parametrize(("there", "seen", "some"), [(2, "1", True), (2, "0,1", False), (1, "0", False), (2, None, False)])
+def test_experiments_on_some_gpus_of_a_machine_are_found(there: int, seen: str | None, some: bool) -> None:
+    visible = [] if seen is None else [value("speed.gpus_visible", seen, number=seen)]
+    gpus = [replace(value("speed.gpus", str(there), number=there), file="data/h200/e3_speed.requests.parquet")]
+    known = replace(content(), numbers={"speed.gpus": gpus, "speed.gpus_visible": visible, "published.gpus": gpus})
+    numbers = Numbers(known, Html(), "en", "paper")
+    found = [{"key": "speed", "experiment": "e3_speed", "host": "h200"}]
+    assert numbers.on_some_gpus() == (found if some else [])
+    assert numbers.used == {"speed.gpus", "speed.gpus_visible"}, "whoever asks has used both"
 
 
 def test_a_part_of_a_used_ratio_counts_as_used(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class Charts:
         return [Speed(float(streams), (key, group + "median"), (key, group + "p5")) for streams, (key, group) in keys]
 
     def _own_speeds(self, arm: str) -> list[Speed]:
-        cells = self.numbers.parts("agents.median", 1, arm)
+        cells = self.numbers.rising("agents.streams", arm)
         return [
             Speed(self._value("agents.streams", arm, cell), ("agents.median", arm, cell), ("agents.p5", arm, cell))
             for cell in cells

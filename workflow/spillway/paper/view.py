@@ -12,6 +12,7 @@ from spillway.paper.markup import Marked, Markup
 from spillway.spec.number import NUMBERS
 
 Output = Literal["paper", "article"]
+SEEN = ".gpus_visible"
 LEDGER_CHARS = 60
 """A text longer than this, such as a server's last words, would take a page of the appendix; the audit has it whole."""
 
@@ -31,8 +32,8 @@ class Numbers:
         """Name in a template -> what it calls."""
         return {
             "n": self.n, "u": self.u, "raw": self.raw, "has": self.has, "groups": self.groups, "parts": self.parts,
-            "measured": self.measured, "host_of": self.host_of, "why_not": self.why_not, "files": self.files,
-            "ledger": self.ledger, "words": words,
+            "rising": self.rising, "on_some_gpus": self.on_some_gpus, "measured": self.measured, "host_of": self.host_of,
+            "why_not": self.why_not, "files": self.files, "ledger": self.ledger, "words": words,
         }  # fmt: skip
 
     def n(self, key: str, *parts: str) -> Marked:
@@ -63,6 +64,24 @@ class Numbers:
         if any(position >= len(parts) for parts in values):
             raise RenderError(f"number {key!r} has {len(values[0])} `by` columns; expected more than {position}")
         return list(dict.fromkeys(parts[position] for parts in values if parts[: len(before)] == before))
+
+    def rising(self, key: str, *before: str) -> list[str]:
+        """The groups below `before` by the number itself, least first: a file has them in the order of its experiment."""
+        values = [value for value in self._known(key) if value.parts[:-1] == before]
+        return [value.parts[-1] for value in sorted(values, key=lambda value: float(value.value))]
+
+    def on_some_gpus(self) -> list[dict[str, str]]:
+        """The experiments whose servers saw only some of their machine's GPUs, which other runs could use meanwhile.
+
+        `key` begins the numbers that say so, `KEY.gpus` and `KEY.gpus_visible`: how many there were, and which were seen.
+        """
+        found = []
+        for key in [name.removesuffix(SEEN) for name in self.content.numbers if name.endswith(SEEN)]:
+            (there,) = self._known(f"{key}.gpus")
+            if any(float(there.value) > len(str(seen.value).split(",")) for seen in self._known(key + SEEN)):
+                _, host, file = there.file.split("/")
+                found.append({"key": key, "experiment": file.split(".")[0], "host": host})
+        return found
 
     def measured(self, experiment: str, host: str = "") -> bool:
         """Whether the host in question or one that stands in, or the one named, has data of an experiment."""
