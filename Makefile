@@ -1,6 +1,8 @@
 # Three commands, each making what it needs first; see README.md. `make check` is for people who change the code.
 .PHONY: help paper demo test unit check faults fuzz slurm clean
 BIN := .envs/harness/bin
+# Tests start hundreds of interpreters: where this is set, as in many containers, each of them compiles every module anew.
+test unit faults fuzz: export PYTHONDONTWRITEBYTECODE =
 
 help:
 	@echo "make paper   build paper.pdf from the recorded data; starts no server"
@@ -34,13 +36,13 @@ test:
 	@scripts/setup engine-cpu
 	@scripts/setup smollm2
 	@scripts/setup browser || echo "the tests of the pages will be skipped"
-	@$(BIN)/python -m pytest -n 3 tests/unit
+	@$(BIN)/python -m pytest -n 4 tests/unit
 	@$(BIN)/python -m pytest tests/data tests/workflow tests/paper tests/pages tests/fuzz tests/faults tests/engine
 	@echo "tests: passed; what was skipped stands above with its reason"
 
 unit:
 	@scripts/setup harness
-	@$(BIN)/python -m pytest -n 3 tests/unit
+	@$(BIN)/python -m pytest -n 4 tests/unit
 
 check:
 	@scripts/setup harness

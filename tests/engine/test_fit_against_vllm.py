@@ -68,22 +68,15 @@ DEEPSEEK_V41 = {
 }  # fmt: skip
 
 
-def run(script: str, *arguments: str, record: Path) -> dict[str, int]:
-    """What the script recorded; fails with the end of its output if it ended otherwise than well."""
+def run(script: str, *arguments: object, **environment: str) -> None:
+    """Run the script in the engine's Python; fails with the end of its output if it ended otherwise than well."""
     if not PYTHON.is_file():
         pytest.skip(f"no engine at {PYTHON}: make it with scripts/setup engine-cpu, or set SPILLWAY_ENGINE_PYTHON")
     scripts = HERE / "vllm_weights"
-    environment = os.environ | {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONPATH": str(scripts),
-        "SPILLWAY_WEIGHTS_RECORD": str(record),
-    }
-    command = ["nice", str(PYTHON), str(scripts / script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    settings = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(scripts)} | environment
+    command = ["nice", str(PYTHON), str(scripts / script), *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    found: dict[str, int] = json.loads(record.read_text())
-    return found
 
 
 def compare(config: dict[str, Any], found: dict[str, int], name: str) -> None:
@@ -103,21 +96,31 @@ def compare(config: dict[str, Any], found: dict[str, int], name: str) -> None:
 @pytest.mark.parametrize("config", [QWEN3, MIXTRAL, DEEPSEEK_V3], ids=["qwen3", "mixtral", "deepseek-v3"])
 def test_weights_of_a_booted_engine(config: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = run("boot.py", str(tmp_path), record=tmp_path / "record")
-    compare(config, found, request.node.name)
+    record = tmp_path / "record"
+    run("boot.py", tmp_path, SPILLWAY_WEIGHTS_RECORD=str(record), VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    compare(config, json.loads(record.read_text()), request.node.name)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        QWEN3 | {"quantization_config": FP8_BLOCK | {"modules_to_not_convert": ROUTERS}},
-        QWEN3 | {"quantization_config": FP8_BLOCK},
-        DEEPSEEK_V3 | {"quantization_config": FP8_BLOCK},
-        DEEPSEEK_V41,
-    ],
-    ids=["qwen3-fp8", "qwen3-fp8-with-its-router", "deepseek-v3-fp8", "deepseek-v4.1"],
-)  # fmt: skip
-def test_weights_of_a_constructed_model(config: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    found = run("construct.py", str(tmp_path), str(tmp_path / "record"), record=tmp_path / "record")
-    compare(config, found, request.node.name)
+CONSTRUCTED = {
+    "qwen3-fp8": QWEN3 | {"quantization_config": FP8_BLOCK | {"modules_to_not_convert": ROUTERS}},
+    "qwen3-fp8-with-its-router": QWEN3 | {"quantization_config": FP8_BLOCK},
+    "deepseek-v3-fp8": DEEPSEEK_V3 | {"quantization_config": FP8_BLOCK},
+    "deepseek-v4.1": DEEPSEEK_V41,
+}
+
+
+@pytest.fixture(scope="module")
+def constructed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each of them, filled by one process, most of whose time is the import of vLLM."""
+    root = tmp_path_factory.mktemp("constructed")
+    for name, config in CONSTRUCTED.items():
+        (root / name).mkdir()
+        (root / name / "config.json").write_text(json.dumps(config))
+    run("construct.py", *(root / name for name in CONSTRUCTED))
+    return root
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_weights_of_a_constructed_model(name: str, constructed: Path, request: pytest.FixtureRequest) -> None:
+    found = json.loads((constructed / name / "record.json").read_text())
+    compare(CONSTRUCTED[name], found, request.node.name)

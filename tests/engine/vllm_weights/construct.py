@@ -1,6 +1,6 @@
 """Runs under the engine's Python: has vLLM construct a model's parameters without memory behind them, and writes bytes.
 
-    construct.py FOLDER RECORD
+    construct.py FOLDER...        each holds config.json and gets record.json
 
 For models whose kernels this CPU lacks (block FP8 wants AMX, DeepSeek-V4.1 a CUDA device): the choice of a kernel and
 the CUDA streams are stood in for; what parameters there are, and their shapes and types, is vLLM's own code.
@@ -46,8 +46,9 @@ def construct(folder: str) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    found = construct(sys.argv[1])
-    with open(sys.argv[2], "w", encoding="utf-8") as file:
-        json.dump(found, file)
+    for folder in sys.argv[1:]:
+        found = construct(folder)
+        with open(f"{folder}/record.json", "w", encoding="utf-8") as file:
+            json.dump(found, file)
     sys.stdout.flush()
     os._exit(0)  # gloo's threads would otherwise wait for other ranks
