@@ -71,18 +71,7 @@ def test_a_server_that_never_names_its_models_is_said(tmp_path: Path, monkeypatc
 
 
 def test_a_seed_that_no_table_holds_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["http://127.0.0.1:1", "--model", "m", "--workload", json.dumps(SWEEP), "--out", str(tmp_path)]
     with pytest.raises(SystemExit):
-        main(
-            [
-                "http://127.0.0.1:1",
-                "--model",
-                "m",
-                "--workload",
-                json.dumps(SWEEP),
-                "--out",
-                str(tmp_path),
-                "--seed",
-                str(2**63),
-            ]
-        )
+        main([*asked, "--seed", str(2**63)])
     assert "--seed: found 9223372036854775808; expected 0 to 2147483647" in capsys.readouterr().err

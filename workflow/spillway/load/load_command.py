@@ -24,7 +24,7 @@ from spillway.record.provenance import new_run
 from spillway.spec.json_text import parse_json
 from spillway.spec.read import SpecError, read_yaml
 from spillway.spec.shown import shown
-from spillway.spec.workload import MOST, Workload
+from spillway.spec.workload import Workload, seed_option
 
 CELL = "load"
 MODELS_TIMEOUT_S = 30.0
@@ -147,11 +147,9 @@ def main(argv: list[str]) -> int | str:
     parser.add_argument("--plain-usage", action="store_true", help="do not ask for token counts on every chunk")
     parser.add_argument("--max-concurrent", type=int, help="most requests in flight; more wait in the client")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed_option, default=0)
     parser.add_argument("--delay-bound-ms", type=float, default=10.0, help="most that the client may be late (p99)")
     asked = parser.parse_args(argv)
-    if not 0 <= asked.seed <= MOST:
-        parser.error(f"--seed: found {asked.seed}; expected 0 to {MOST}")
     try:
         workload = read_workload(asked.workload)
         first, _, last = (asked.token_ids or "").partition(":")

@@ -32,8 +32,8 @@ class Numbers:
         """Name in a template -> what it calls."""
         return {
             "n": self.n, "u": self.u, "raw": self.raw, "has": self.has, "groups": self.groups, "parts": self.parts,
-            "rising": self.rising, "on_some_gpus": self.on_some_gpus, "measured": self.measured, "host_of": self.host_of,
-            "why_not": self.why_not, "files": self.files, "ledger": self.ledger, "words": words,
+            "rising": self.rising, "told_as": self.told_as, "on_some_gpus": self.on_some_gpus, "measured": self.measured,
+            "host_of": self.host_of, "why_not": self.why_not, "files": self.files, "ledger": self.ledger, "words": words,
         }  # fmt: skip
 
     def n(self, key: str, *parts: str) -> Marked:
@@ -69,6 +69,16 @@ class Numbers:
         """The groups below `before` by the number itself, least first: a file has them in the order of its experiment."""
         values = [value for value in self._known(key) if value.parts[:-1] == before]
         return [value.parts[-1] for value in sorted(values, key=lambda value: float(value.value))]
+
+    def told_as(self, key: str, *parts: str) -> Literal["unknown", "leap", "bound"]:
+        """How a capacity is to be told: not at all, with the level that fails where none between was measured, or as it is.
+
+        Of `KEY`, the streams that hold, by `KEY_is`, exact or at least, and `KEY_fails`, the least level that fails.
+        """
+        streams, fails = float(self.raw(key, *parts)), f"{key}_fails"
+        if self.raw(f"{key}_is", *parts) == "at least" and streams == 0:
+            return "unknown"
+        return "leap" if self.has(fails, *parts) and float(self.raw(fails, *parts)) > streams + 1 else "bound"
 
     def on_some_gpus(self) -> list[dict[str, str]]:
         """The experiments whose servers saw only some of their machine's GPUs, which other runs could use meanwhile.

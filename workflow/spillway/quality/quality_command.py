@@ -30,7 +30,7 @@ from spillway.record import parquet
 from spillway.record.provenance import new_run
 from spillway.spec.quality import FIXED_FIELDS, AskedTask, Comparison, Confinement, Remote, TaskName, Tier
 from spillway.spec.read import SpecError
-from spillway.spec.workload import MOST
+from spillway.spec.workload import seed_option
 
 NAME = "quality"
 GREEDY_TOKENS = 64
@@ -217,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--download", action="store_true", help="bring sets that are not there from their public origin")
     parser.add_argument("--out", type=Path, required=True, help="folder for replies and tables")
     parser.add_argument("--resume", action="store_true", help="go on with the replies in the folder")
-    parser.add_argument("--seed", type=int, default=0, help="of the order; also sent to the servers")
+    parser.add_argument("--seed", type=seed_option, default=0, help="of the order; also sent to the servers")
     parser.add_argument("--same", action="store_true", help="A and B are the same system: what differs is noise")
     parser.add_argument("--agreement", action="store_true", help="compare token by token, too: two vLLM servers of one model")
     parser.add_argument("--currency", default="USD")
@@ -227,10 +227,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int | str:
     """Compare two endpoints; returns 0, or a message that says why it could not be done."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if not 0 <= options.seed <= MOST:
-        parser.error(f"--seed: found {options.seed}; expected 0 to {MOST}")
+    options = _parser().parse_args(argv)
     try:
         tables = compare(options)
     except (QualityError, SpecError, OSError) as error:

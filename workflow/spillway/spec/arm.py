@@ -9,7 +9,7 @@ from spillway.placement.plan import PlanError
 from spillway.spec.engine_options import check_arguments, check_variables
 from spillway.spec.host import Argument
 from spillway.spec.read import Strict
-from spillway.spec.workload import MOST
+from spillway.spec.workload import Count
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -22,7 +22,7 @@ class Routing(Strict):
 
     unpopular: PositiveInt = Field(description="experts of each layer that share `cold_share` of the picks evenly")
     cold_share: Share = Field(description="fraction of picks that fall on them; unpopular / experts is uniform routing")
-    seed: int = Field(default=0, ge=0, le=MOST, description="which experts are unpopular")
+    seed: Count = Field(default=0, description="which experts are unpopular")
     shift_every_s: PositiveFloat | None = Field(
         default=None, description="other experts become unpopular at every multiple of this time of day; absent: never"
     )
@@ -39,7 +39,7 @@ class PlanChoice(Strict):
     counts: str | None = Field(
         default=None, description="file of recorded counts, from the project's root; absent: those of the synthetic routing"
     )
-    seed: int | None = Field(default=None, ge=0, le=MOST, description="of the choice `random`, and only of that")
+    seed: Count | None = Field(default=None, description="of the choice `random`, and only of that")
 
     @model_validator(mode="after")
     def _check(self) -> "PlanChoice":

@@ -20,7 +20,7 @@ from spillway.spec.quality import Quality
 from spillway.spec.read import SpecError, Strict, read
 from spillway.spec.shown import shown
 from spillway.spec.topology import LinkRates
-from spillway.spec.workload import MOST, Workload
+from spillway.spec.workload import Count, Workload
 
 EXPERIMENTS = Path("experiments")
 COLD_SHARE = "cold_share"
@@ -83,7 +83,7 @@ class OnHost(Strict):
 
     model: str = Field(description="file in experiments/models/, without .yaml")
     boots: PositiveInt = Field(default=1, description="starts of the server; the unit of intervals over boots")
-    seed: int = Field(ge=0, le=MOST, description="of prompts and arrivals; the run id keeps prompts of two runs apart")
+    seed: Count = Field(description="of prompts and arrivals; the run id keeps prompts of two runs apart")
     attempts: dict[str, dict[str, Argument]] = Field(
         default_factory=dict,
         description="starts that memory may refuse: name -> engine arguments that differ; outcome predicted and found",
@@ -165,7 +165,7 @@ class OnHost(Strict):
 class Calculated(Strict):
     """What an experiment calculates, without a server."""
 
-    seed: int = Field(ge=0, le=MOST, description="of resampling and simulation")
+    seed: Count = Field(description="of resampling and simulation")
     trace: str | None = Field(
         default=None,
         description="Parquet file of recorded agent sessions, one row per request; $VARIABLES are expanded, and where one is "

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat, model_validator
 
 from spillway.spec.arm import Arm
 from spillway.spec.read import Strict
-from spillway.spec.workload import MOST, PositiveCount
+from spillway.spec.workload import Count, PositiveCount
 
 TaskName = Literal["gsm8k", "ifeval", "humaneval"]
 Tier = Literal["own", "fast", "full"]
@@ -91,7 +91,7 @@ class Quality(Strict):
     """What an experiment that measures quality does on one host."""
 
     model: str = Field(description="file in experiments/models/, without .yaml")
-    seed: int = Field(ge=0, le=MOST, description="of the order of questions; also sent to the servers")
+    seed: Count = Field(description="of the order of questions; also sent to the servers")
     data: str | None = Field(
         default=None, description="folder with the public sets; $VARIABLES are expanded; not needed for the tier own"
     )

@@ -7,15 +7,23 @@ all have, so that the first measured request meets a full batch; and a stream th
 unmeasured, until all have, so that the last one does too.
 """
 
+import argparse
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
 MOST = 2**31 - 1
-"""No more tokens, requests or streams: what they are multiplied by and added to still fits the tables' integers."""
+"""No more tokens, requests or streams, and no larger seed: what they are multiplied by still fits the tables' integers."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 PositiveCount = Annotated[int, Field(gt=0, le=MOST)]
+
+
+def seed_option(text: str) -> int:
+    """What argparse makes of an option that is a seed; it says the option's name before what is refused."""
+    if not (text.isdecimal() and int(text) <= MOST):
+        raise argparse.ArgumentTypeError(f"found {text}; expected 0 to {MOST}")
+    return int(text)
 
 
 class _Workload(BaseModel):
