@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from spillway.spec.settings import SETTINGS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # In place of vLLM: answers what the workflow asks of the engine's interpreter, and serves the golden server.
@@ -66,8 +68,8 @@ class Project:
         (self.root / ".envs/engine-cpu/.ready").touch()
 
 
-def copy_project(target: Path) -> Project:
-    """The files that git tracks or would track, as a clone with one commit."""
+def copy_project(target: Path, host: str = "cpu") -> Project:
+    """The files that git tracks or would track, as a clone with one commit; its default host is `host`, not the checkout's."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, check=True, text=True,
@@ -76,6 +78,7 @@ def copy_project(target: Path) -> Project:
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
+    (target / SETTINGS).write_text(f"host: {host}\n", encoding="utf-8")
     project = Project(target)
     identity = {f"GIT_{who}_{what}": "tests@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     for command in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "copy"]):

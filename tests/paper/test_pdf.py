@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from spillway.paper.content import read_content
-from tests.conftest import Project, copy_project
+from spillway.spec.settings import chosen_host
+from tests.conftest import ROOT, Project, copy_project
 
 pytestmark = [pytest.mark.workflow, pytest.mark.latex]
 
@@ -116,3 +117,16 @@ def test_a_new_commit_is_printed(built: Project) -> None:
     (built.root / "experiments/README.md").write_text("changed")
     done = built.snakemake("-n", "paper.pdf")
     assert "paper_tex" in done.stdout + done.stderr
+
+
+def test_the_edition_that_is_built_by_default_is_of_a_gpu_and_its_audit_finds_nothing(built: Project, tmp_path: Path) -> None:
+    host = chosen_host(ROOT, None)
+    project = copy_project(tmp_path / "project", host)
+    done = project.snakemake("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"It is measured here on one NVIDIA {host.upper()}" in " ".join(
+        tool("pdftotext", project.root / "paper.pdf", "-").split()
+    )
+    done = project.run("spillway", "audit")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"host {host}" in done.stdout and "no difference" in done.stdout and "not compared" not in done.stdout
