@@ -192,7 +192,9 @@ class Charts:
             drawing.text(x(streams), top + height - 22, self._digits(streams), "note", "middle")
         drawing.text(left + width, top + height - 4, self.sentence("stools.chart.x"), "note", "end")
         drawing.line(left + 34, y(floor), left + width, y(floor), "limit")
-        drawing.text(left + 38, y(floor) - 5, self.sentence("stools.chart.floor"), "note strong halo")
+        crowded = abs(y(medians[0][1]) - y(floor)) < 25  # the first point's label stands where the line's would
+        named_at, anchor = (left + width, "end") if crowded else (left + 38, "start")
+        drawing.text(named_at, y(floor) - 5, self.sentence("stools.chart.floor"), "note strong halo", anchor)
         for points, radius, css in ((slowest, 2.5, " dashed"), (medians, 4, "")):
             drawing.path([(x(streams), y(value)) for streams, value in points], f"line {whose}-line{css}")
             for streams, value in points:
