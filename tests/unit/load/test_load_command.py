@@ -21,7 +21,8 @@ def test_one_workload_against_a_server(tmp_path: Path, capsys: pytest.CaptureFix
         printed = capsys.readouterr()
         again = main([server.url, *arguments])
     requests = parquet.read(tmp_path / "out" / "load.requests.parquet")
-    assert (requests.phase == "measured").sum() == 6 and set(requests.prompt_tokens) == {100}
+    measured = requests[requests.phase == "measured"]  # a request that cools down may be ended before it is answered
+    assert len(measured) == 6 and set(measured.prompt_tokens) == {100}
     cells = parquet.read(tmp_path / "out" / "load.cells.parquet")
     origin = parquet.provenance(tmp_path / "out" / "load.cells.parquet")
     assert cells.run[0] == origin["run"] and origin["server"] == server.url
