@@ -171,6 +171,13 @@ def test_seats_says_what_is_wrong(capsys, options, said):
     assert shown.out == ""
 
 
+@pytest.mark.parametrize("main", [seats_command.main, usage_command.main])
+def test_a_negative_seed_is_refused(capsys, main):
+    with pytest.raises(SystemExit):
+        main(["--seed", "-1"])
+    assert "--seed: found -1; expected 0 to 2147483647" in capsys.readouterr().err
+
+
 def test_speeds_may_come_from_measured_requests(tmp_path, capsys):
     rows = [(1, "measured", "ok", 180.0), (1, "warmup", "ok", 1.0), (1, "measured", "ok", 190.0),
             (2, "measured", "failed", 1.0), (2, "measured", "ok", 95.0), (None, "measured", "ok", 7.0)]  # fmt: skip

@@ -90,7 +90,7 @@ class Wording(Numbers):
         return {
             "explain": f"spillway explain {number.key}",
             "hash": f"sha256sum {number.file}\ngrep {number.file.removeprefix('data/')} data/MANIFEST.csv",
-            "again": "snakemake e13_agents",
+            "again": f"snakemake e13_agents --config host={self.content.host}",
         }
 
 

@@ -29,6 +29,7 @@ from spillway.seats.trace import read_trace
 from spillway.seats.usage_command import PROFILE
 from spillway.spec.json_text import parse_json
 from spillway.spec.shown import shown
+from spillway.spec.workload import seed_option
 
 LONGEST_CALL_S = 600.0
 
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         "--window-hours", type=float, default=8.0, help="hours of a working day that q is a share of; default 8"
     )
     parser.add_argument("--replay", type=Path, help="trace (.parquet) or logs whose turns are replayed through the routings")
-    parser.add_argument("--seed", type=int, default=1, help="of draws and replays")
+    parser.add_argument("--seed", type=seed_option, default=1, help="of draws and replays")
     parser.add_argument("--workers", type=int, default=default_workers(), help="processes; default: all processors")
     parser.add_argument("--json", action="store_true", help="print every table as JSON")
     return parser

@@ -30,6 +30,7 @@ from spillway.seats.calls import FLAGS
 from spillway.seats.errors import SeatsError
 from spillway.seats.logs import FORMATS, default_workers, read_logs
 from spillway.seats.trace import read_trace
+from spillway.spec.workload import seed_option
 
 PROFILE = "spillway usage profile 1"
 """First field of a profile file: what it is, and the version of its layout."""
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=FORMATS, help="read only logs of this kind")
     parser.add_argument("--longest", type=float, default=600.0, help="seconds that a response is believed to last; default 600")
     parser.add_argument("--workers", type=int, default=default_workers(), help="processes that read; default: all processors")
-    parser.add_argument("--seed", type=int, default=1, help="of the bootstrap")
+    parser.add_argument("--seed", type=seed_option, default=1, help="of the bootstrap")
     parser.add_argument("--out", type=Path, help="write the profile as JSON, for `spillway seats --profile`")
     return parser
 
