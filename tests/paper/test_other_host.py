@@ -119,6 +119,7 @@ APART = {
     "closer": ((0.9, 2.0, 0.1, 4), "by no measure of"),
     "further": ((0.8, 2.6, 0.2, 5), "; further apart than"),
     "some closer": ((0.8, 2.0, 0.2, 5), "by some measures of"),
+    "no number": ((1.0, 0.0, 0.0, 2), "every log-probability the same, and"),
 }
 
 
