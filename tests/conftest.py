@@ -21,6 +21,27 @@ case "$*" in
 esac
 """
 
+NVML = ".envs/nvml"
+FAKE_NVML = """
+class NVMLError(Exception): pass
+class NVMLError_LibraryNotFound(NVMLError): pass
+class NVMLError_DriverNotLoaded(NVMLError): pass
+class NVMLError_NotSupported(NVMLError): pass
+class Memory: total, used = 1 << 30, 1 << 20
+
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlSystemGetDriverVersion(): return "made up"
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(gpu): return {name!r}
+def nvmlDeviceGetMemoryInfo(gpu): return Memory
+
+def __getattr__(name):
+    def refuse(*_): raise NVMLError_NotSupported(name)
+    return 0 if name.startswith("NVML_") else refuse
+"""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -50,7 +71,8 @@ class Project:
     def environment(self, **changes: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "PYTEST_"))}
         path = f"{Path(sys.executable).parent}:{own['PATH']}"
-        own |= {"PYTHONPATH": str(self.root / "workflow")}  # the copy, not the checkout that the tests run from
+        # The copy, not the checkout that the tests run from; and what a test put in NVML's place.
+        own |= {"PYTHONPATH": f"{self.root / 'workflow'}:{self.root / NVML}"}
         return own | {"PATH": path, "SPILLWAY_LOCK": str(self.root / "measuring.lock")} | changes
 
     def edit(self, file: str, old: str, new: str) -> None:
@@ -66,6 +88,11 @@ class Project:
         python.write_text(FAKE_ENGINE.format(python=sys.executable, golden=ROOT / "tests" / program, flags=" ".join(flags)))
         python.chmod(0o755)
         (self.root / ".envs/engine-cpu/.ready").touch()
+
+    def fake_gpu(self, name: str) -> None:
+        """Have this machine list one GPU of that name, which tells nothing else."""
+        (self.root / NVML).mkdir(parents=True)
+        (self.root / NVML / "pynvml.py").write_text(FAKE_NVML.format(name=name))
 
 
 def copy_project(target: Path, host: str = "cpu") -> Project:

@@ -60,6 +60,7 @@ ON_HOST = {
 @pytest.fixture
 def placed(project: Project) -> Project:
     project.fake_engine("--tokens-per-second", "2000", program="placed_engine.py")
+    project.fake_gpu("a GPU that is made up")
     write(project, ON_HOST)
     return project
 

@@ -154,6 +154,20 @@ def test_a_calculated_experiment_starts_no_server(project: Project) -> None:
     assert recomputed.agrees.all() and len(recomputed) == 10
 
 
+def test_without_the_hosts_gpus_nothing_is_installed_or_measured(project: Project) -> None:
+    """An engine for GPUs took minutes to install before the missing GPU was noticed, or was recorded as the host's."""
+    project.fake_gpu("NVIDIA A100-SXM4-80GB")
+    said = "hosts/h200.yaml: gpus: found 1 x NVIDIA H200, on a machine with NVIDIA A100-SXM4-80GB"
+    done = project.snakemake("e3_tpot_context", "--config", "host=h200")
+    assert done.returncode and said in done.stdout + done.stderr
+    assert not (project.root / "logs/engine_environment").exists() and not (project.root / "runs").exists()
+    done = project.run("python", "-m", "spillway.measure", "e3_tpot_context", "--host", "h200")
+    assert done.returncode and done.stderr.startswith("spillway: ") and said in done.stderr
+    assert not (project.root / "runs/h200/e3_tpot_context").exists()
+    done = project.snakemake("--dry-run", "e3_tpot_context", "--config", "host=h200")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_start_that_memory_refuses_is_a_row(small: Project) -> None:
     """The fake server starts whatever it is given, so the prediction must be found wrong, and said to be."""
     done = small.snakemake("e1_memory")

@@ -65,6 +65,7 @@ def test_a_run_whose_server_died_goes_on_without_asking_an_answered_question_aga
 def placed(project: Project) -> Project:
     """A copy with a GPU host that is made up, on which e8 compares placed with unplaced and asks no task."""
     project.fake_engine(*FAST, program="placed_engine.py")
+    project.fake_gpu("NVIDIA H200")
     host = yaml.safe_load((project.root / "experiments/hosts/h200.yaml").read_text())
     engine = {
         "environment": "engine-cpu",

@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
+from spillway.engine.host import WrongMachine, check_gpus
 from spillway.paper.format import LANGUAGES
 from spillway.record.provenance import commit
 from spillway.spec import experiment, number
@@ -17,10 +18,10 @@ ROOT = Path(workflow.basedir)
 
 
 def checked(function, *arguments):
-    """The result of a function that reads specifications; a fault ends Snakemake with its message, not a traceback."""
+    """The result of a function that reads specifications or looks at the machine; a fault ends Snakemake with its message, not a traceback."""
     try:
         return function(*arguments)
-    except SpecError as error:
+    except (SpecError, WrongMachine) as error:
         raise WorkflowError(str(error)) from None
 
 
@@ -97,10 +98,23 @@ def environment_of(name):
     asked = resolved(name)
     if not isinstance(asked, experiment.Resolved):
         return []
-    on_gpus = asked.experiment.measures == "topology" and asked.host.gpus is not None  # the engine's torch copies there
     made = [asked.model.source.setup] if asked.model is not None and asked.model.source.kind == "converted" else []
-    needed = [asked.host.engine.environment] if asked.model is not None or on_gpus else []
+    needed = [asked.host.engine.environment] if asked.model is not None or asked.on_gpus else []
     return [f".envs/{name}/.ready" for name in needed + made]
+
+
+def needs_of(*names):
+    """An input function: what experiments need installed. Asked when they are to be measured, it first looks for the host's
+    GPUs, unless the jobs run elsewhere, since an engine for GPUs that are not here takes minutes to install."""
+
+    def needed(wildcards):
+        if workflow.executor_plugin is not None and workflow.local_exec and not workflow.dryrun:
+            for asked in map(resolved, names):
+                if isinstance(asked, experiment.Resolved):
+                    checked(check_gpus, asked)
+        return sorted({marker for name in names for marker in environment_of(name)})
+
+    return needed
 
 
 def job_on_cluster(host_name):

@@ -8,7 +8,7 @@ for name in EXPERIMENTS:
         name:
             name
         input:
-            ancient(environment_of(name)),
+            ancient(needs_of(name)),
         log:
             f"logs/{name}/{HOST}.log",
         resources:
@@ -28,7 +28,7 @@ for name in EXPERIMENTS:
 rule measure:
     """All experiments of the host, one after the other."""
     input:
-        ancient(sorted({marker for name in EXPERIMENTS for marker in environment_of(name)})),
+        ancient(needs_of(*EXPERIMENTS)),
     log:
         f"logs/measure/{HOST}.log",
     resources:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from spillway.engine.errors import ServerError
-from spillway.engine.host import EnvironmentNotRead
+from spillway.engine.host import EnvironmentNotRead, WrongMachine
 from spillway.fit.weights import FitError
 from spillway.measure.campaign import measure_all
 from spillway.measure.dry_run import commands
@@ -49,7 +49,10 @@ def _log(path: Path | None) -> Iterator[TextIO]:
             yield file
 
 
-FAULTS = (SpecError, MeasureError, ServerError, ProofError, RecordError, FitError, SeatsError, EnvironmentNotRead, OSError)
+FAULTS = (
+    *(SpecError, MeasureError, WrongMachine, ServerError, ProofError, RecordError, FitError, SeatsError),
+    *(EnvironmentNotRead, OSError),
+)
 
 
 def _dry_run(options: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
     """Measure an experiment and publish it; returns the published files, none where the host does not run it.
 
     Goes on with an interrupted run that asked the same of the same code, engine, model and machine, unless `anew`. Raises
-    SpecError, MeasureError, ServerError, RecordError, FitError or SeatsError; then nothing is published.
+    SpecError, MeasureError, WrongMachine, ServerError, RecordError, FitError or SeatsError; then nothing is published.
     """
     asked = resolve(root, name, host_name)
     if isinstance(asked, NotRun):
@@ -59,6 +59,7 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
             "hand: `python -m spillway.measure EXPERIMENT --host HOST --dry-run` prints the commands"
         )
     check_job(asked.host, host_name, os.environ, len(os.sched_getaffinity(0)))
+    machine.check_gpus(asked)
     data = root / manifest.DATA
     with measuring(name):
         manifest.check_writable(data, host_name)

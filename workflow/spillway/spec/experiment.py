@@ -270,6 +270,11 @@ class Resolved:
         return self.model
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether the host's GPUs take part: under a server, or under the engine's torch, which copies over the links."""
+        return self.host.gpus is not None and (self.model is not None or isinstance(self.on, LinkRates))
+
+    @property
     def hash(self) -> str:
         """SHA-256 over what was asked: this host's part of the experiment, the host and the model, without free text.
 
