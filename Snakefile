@@ -39,5 +39,9 @@ include: "workflow/rules/audit.smk"
 include: "workflow/rules/targets.smk"
 
 
+onerror:
+    forget_failed_jobs()
+
+
 # On a cluster (profiles/slurm) only measuring is worth a job; papers are made where Snakemake runs.
 workflow.localrules(*(each.name for each in workflow.rules if each.name not in {"measure", *EXPERIMENTS}))

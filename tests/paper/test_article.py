@@ -416,3 +416,26 @@ def test_snakemake_makes_both_pages_once_and_names_what_is_missing(project: Proj
     done = project.snakemake("article")
     assert done.returncode != 0
     assert "data/cpu/e11_seats.seats_models.parquet" in done.stdout + done.stderr
+
+
+FAULTS = {
+    "a newer file": (ES, "    team: equipo\n", "", "es.yaml: cost.table.team: missing"),
+    "another parameter": ("experiments/e4_ttft_context.yaml", "seed: 4", "seed: 5", "stale: measured for the specification"),
+}
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(("file", "old", "new", "said"), FAULTS.values(), ids=FAULTS)
+def test_what_failed_fails_again_though_the_pages_of_before_are_there(
+    project: Project, file: str, old: str, new: str, said: str
+) -> None:
+    assert project.snakemake("article").returncode == 0
+    sound = (project.root / file).read_text()
+    project.edit(file, old, new)
+    for time in "first", "second", "third":
+        done = project.snakemake("article")
+        assert done.returncode != 0, f"the {time} time"
+        assert said in done.stdout + done.stderr
+    (project.root / file).write_text(sound)
+    done = project.snakemake("article")
+    assert done.returncode == 0, done.stdout + done.stderr

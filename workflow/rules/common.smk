@@ -125,6 +125,16 @@ def job_on_cluster(host_name):
     return gpus | (host.slurm.model_dump() if host.slurm is not None else nothing)
 
 
+def forget_failed_jobs():
+    """Drop what Snakemake notes of a job that failed as if it had succeeded: its inputs and parameters. The outputs are gone,
+    but a file in the middle that is missing is none of its reasons to run a job, so the same call again would find nothing to
+    do and succeed, with a paper of before the fault (Snakemake's pull request 2966)."""
+    for job in workflow.dag.jobs:
+        for file in job.output:
+            if not Path(file).exists():
+                workflow.persistence.cleanup_metadata(file)
+
+
 def targets():
     """What a person may ask for: name -> what it makes."""
     return {
