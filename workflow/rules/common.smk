@@ -7,7 +7,8 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
-from spillway.engine.host import WrongMachine, check_gpus
+from spillway.measure.errors import MeasureError
+from spillway.measure.machine import check_gpus
 from spillway.paper.format import LANGUAGES
 from spillway.record.provenance import commit
 from spillway.spec import experiment, number
@@ -18,10 +19,11 @@ ROOT = Path(workflow.basedir)
 
 
 def checked(function, *arguments):
-    """The result of a function that reads specifications or looks at the machine; a fault ends Snakemake with its message, not a traceback."""
+    """The result of a function that reads specifications or looks at the machine; a fault ends Snakemake with its message,
+    not a traceback."""
     try:
         return function(*arguments)
-    except (SpecError, WrongMachine) as error:
+    except (SpecError, MeasureError) as error:
         raise WorkflowError(str(error)) from None
 
 

@@ -6,26 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 
-import pynvml
 import pytest
 
-from spillway.engine import host as machine
 from spillway.engine.host import (
     EnvironmentNotRead,
-    WrongMachine,
-    check_gpus,
     cpu_model,
     describe_host,
     environment_hash,
     model_config_hash,
     packages,
 )
-from spillway.spec.experiment import Resolved, resolve
-from tests.conftest import ROOT
 
 HAS_DRIVER = shutil.which("nvidia-smi") is not None
 
@@ -59,53 +52,6 @@ def test_gpus_are_described_as_nvidia_smi_does() -> None:
     assert (host["gpu0_name"], host["nvidia_driver"]) == (name, driver)
     assert round(host["gpu0_memory_bytes"] / 2**20) == int(mebibytes)
     assert (host["gpu0_pcie_generation"], host["gpu0_pcie_width"]) == (int(generation), int(width))
-
-
-@pytest.fixture
-def on_gpu() -> Resolved:
-    asked = resolve(ROOT, "e13_agents", "h200")
-    assert isinstance(asked, Resolved)
-    return asked
-
-
-H200, A100 = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
-
-
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
-        ([H200], None),
-        ([A100, H200], None),
-        ([], r"hosts/h200\.yaml: gpus: found 1 x NVIDIA H200, on a machine where .* no GPU; .*host=cpu$"),
-        ([A100, A100], rf"on a machine with {A100}, {A100}; measure e13_agents on such .* correct gpus\.name"),
-        ([f"{H200} NVL"], f"on a machine with {H200} NVL"),
-    ],
-    ids=["the host's", "among others", "no GPU", "others", "one of a longer name"],
-)
-def test_gpus_are_those_of_the_host_or_nothing_is_measured(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: Resolved, there: list[str], said: str | None
-) -> None:
-    found = {"gpus": len(there)} | {f"gpu{index}_name": name for index, name in enumerate(there)}
-    monkeypatch.setattr(machine, "describe_gpus", lambda: found)
-    with nullcontext() if said is None else pytest.raises(WrongMachine, match=said):
-        check_gpus(on_gpu)
-
-
-def test_a_driver_that_does_not_answer_is_no_machine_without_gpus(monkeypatch: pytest.MonkeyPatch, on_gpu: Resolved) -> None:
-    def fail() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", fail)
-    with pytest.raises(WrongMachine, match=r"does not answer: .*version mismatch.*doctor --host h200"):
-        check_gpus(on_gpu)
-
-
-@pytest.mark.parametrize(("name", "host"), [("e11_seats", "h200"), ("e13_agents", "cpu"), ("e12_topology", "cpu")])
-def test_what_uses_no_gpu_is_measured_anywhere(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:
-    asked = resolve(ROOT, name, host)
-    assert isinstance(asked, Resolved)
-    monkeypatch.setattr(machine, "describe_gpus", lambda: pytest.fail("looked for GPUs"))
-    check_gpus(asked)
 
 
 def test_cpu_model_is_the_first_processor_s() -> None:

@@ -14,8 +14,9 @@ import yaml
 
 from spillway.measure import arms, dry_run
 from spillway.measure.__main__ import main
+from spillway.measure.errors import MeasureError
 from spillway.measure.experiment import measure
-from spillway.measure.run import MeasureError, Run
+from spillway.measure.run import Run
 from spillway.spec.experiment import OnHost, Resolved, names, resolve
 from spillway.spec.host import Host
 from spillway.spec.read import SpecError, read

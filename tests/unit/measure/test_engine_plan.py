@@ -13,7 +13,8 @@ from spillway.fit.architectures import describe
 from spillway.fit.published import published_model
 from spillway.measure import arms
 from spillway.measure import memory as measured
-from spillway.measure.run import MeasureError, Run
+from spillway.measure.errors import MeasureError
+from spillway.measure.run import Run
 from spillway.placement.plan import Plan
 from spillway.placement.proof import ProofError
 from spillway.spec.experiment import OnHost, Resolved, resolve

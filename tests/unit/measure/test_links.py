@@ -6,7 +6,7 @@ import pytest
 
 from spillway.engine.topology import read_matrix
 from spillway.measure import topology
-from spillway.measure.run import MeasureError
+from spillway.measure.errors import MeasureError
 from spillway.record import tables
 from spillway.spec.topology import LinkRates
 from tests.unit import nvidia_smi as smi

@@ -12,8 +12,6 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from spillway.spec.experiment import Resolved
-
 LIST_PACKAGES = (
     "import importlib.metadata as m, json; "
     "print(json.dumps(sorted({(d.metadata['Name'].lower(), d.version) for d in m.distributions()})))"
@@ -22,10 +20,6 @@ LIST_PACKAGES = (
 
 class EnvironmentNotRead(RuntimeError):
     """The engine's interpreter could not list its packages."""
-
-
-class WrongMachine(RuntimeError):
-    """The machine is not what the host's file describes, so that what is measured here would bear another's name."""
 
 
 def describe_host() -> dict[str, str | int | float]:
@@ -83,27 +77,6 @@ def describe_gpus() -> dict[str, str | int | float]:
         return gpus
     finally:
         pynvml.nvmlShutdown()
-
-
-def check_gpus(asked: Resolved) -> None:
-    """Raise WrongMachine unless this machine has the GPUs, by name and number, of the host on which `asked` is measured."""
-    wanted = asked.host.gpus
-    if wanted is None or not asked.on_gpus:
-        return
-    try:
-        described = describe_gpus()
-    except pynvml.NVMLError as error:
-        raise WrongMachine(
-            f"the NVIDIA driver does not answer: {error}; `spillway doctor --host {asked.host_name}` says what to do"
-        ) from error
-    found = [str(name) for key, name in described.items() if key.endswith("_name")]
-    if found.count(wanted.name) < wanted.count:
-        here = f"with {', '.join(found)}" if found else "where the NVIDIA driver lists no GPU"
-        correct = "...; if the machine is the right one, correct gpus.name, as the driver says it, and gpus.count"
-        raise WrongMachine(
-            f"experiments/hosts/{asked.host_name}.yaml: gpus: found {wanted.count} x {wanted.name}, on a machine {here}; "
-            f"measure {asked.name} on such a machine, or here as another host: --config host={correct if found else 'cpu'}"
-        )
 
 
 def packages(python: str, environment: Mapping[str, str]) -> list[tuple[str, str]]:

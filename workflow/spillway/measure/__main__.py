@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TextIO
 
 from spillway.engine.errors import ServerError
-from spillway.engine.host import EnvironmentNotRead, WrongMachine
+from spillway.engine.host import EnvironmentNotRead
 from spillway.fit.weights import FitError
 from spillway.measure.campaign import measure_all
 from spillway.measure.dry_run import commands
+from spillway.measure.errors import MeasureError
 from spillway.measure.experiment import measure
 from spillway.measure.remedy import explained
-from spillway.measure.run import MeasureError
 from spillway.placement.proof import ProofError
 from spillway.record.parquet import RecordError
 from spillway.seats.errors import SeatsError
@@ -49,10 +49,7 @@ def _log(path: Path | None) -> Iterator[TextIO]:
             yield file
 
 
-FAULTS = (
-    *(SpecError, MeasureError, WrongMachine, ServerError, ProofError, RecordError, FitError, SeatsError),
-    *(EnvironmentNotRead, OSError),
-)
+FAULTS = (SpecError, MeasureError, ServerError, ProofError, RecordError, FitError, SeatsError, EnvironmentNotRead, OSError)
 
 
 def _dry_run(options: argparse.Namespace) -> None:

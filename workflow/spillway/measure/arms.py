@@ -17,7 +17,8 @@ from spillway.engine.errors import ServerError
 from spillway.engine.repository import refuse_foreign_code
 from spillway.engine.server import Launch, Server
 from spillway.engine.tinymodel import write_model
-from spillway.measure.run import MeasureError, Run
+from spillway.measure.errors import MeasureError
+from spillway.measure.run import Run
 from spillway.placement import choose
 from spillway.placement.counts import COUNTS_VARIABLE, load_counts
 from spillway.placement.discovery import write_discovery

@@ -18,13 +18,14 @@ from spillway.engine.lock import measuring
 from spillway.measure import checkpoint, resume
 from spillway.measure.calculated import calculate
 from spillway.measure.checkpoint import Ledger
+from spillway.measure.errors import MeasureError
 from spillway.measure.levels import capacity_rows
 from spillway.measure.link_line import link_lines
+from spillway.measure.machine import check_gpus, check_job
 from spillway.measure.quality import measure_quality
-from spillway.measure.run import MeasureError, Run
+from spillway.measure.run import Run
 from spillway.measure.served import prepare, serve_and_measure
 from spillway.measure.shifts import shift_tables
-from spillway.measure.slurm_job import check_job
 from spillway.measure.topology import measure_links
 from spillway.record import journal, manifest
 from spillway.record.provenance import code_hash, commit, new_run
@@ -42,7 +43,7 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
     """Measure an experiment and publish it; returns the published files, none where the host does not run it.
 
     Goes on with an interrupted run that asked the same of the same code, engine, model and machine, unless `anew`. Raises
-    SpecError, MeasureError, WrongMachine, ServerError, RecordError, FitError or SeatsError; then nothing is published.
+    SpecError, MeasureError, ServerError, RecordError, FitError or SeatsError; then nothing is published.
     """
     asked = resolve(root, name, host_name)
     if isinstance(asked, NotRun):
@@ -59,7 +60,7 @@ def measure(root: Path, name: str, host_name: str, log: TextIO, anew: bool = Fal
             "hand: `python -m spillway.measure EXPERIMENT --host HOST --dry-run` prints the commands"
         )
     check_job(asked.host, host_name, os.environ, len(os.sched_getaffinity(0)))
-    machine.check_gpus(asked)
+    check_gpus(asked)
     data = root / manifest.DATA
     with measuring(name):
         manifest.check_writable(data, host_name)

@@ -20,7 +20,8 @@ from spillway.engine.server import Server, serve
 from spillway.load.progress import Progress
 from spillway.measure.arms import Way, arm_row, launch, proof_columns, proved
 from spillway.measure.checkpoint import Ledger, Step
-from spillway.measure.run import MeasureError, Run
+from spillway.measure.errors import MeasureError
+from spillway.measure.run import Run
 from spillway.quality import ask
 from spillway.quality.agreement import Position, Reading
 from spillway.quality.ask import Endpoint, Question

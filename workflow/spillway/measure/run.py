@@ -11,11 +11,7 @@ from spillway.measure.checkpoint import Rows, Tables
 from spillway.spec.experiment import Resolved
 from spillway.spec.shown import printable
 
-__all__ = ["MeasureError", "Rows", "Run", "Tables"]
-
-
-class MeasureError(Exception):
-    """A measurement cannot start; the message says what is missing and how to make it."""
+__all__ = ["Rows", "Run", "Tables"]
 
 
 @dataclasses.dataclass(frozen=True)

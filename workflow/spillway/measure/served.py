@@ -29,9 +29,10 @@ from spillway.measure.arms import (
     ways,
 )
 from spillway.measure.checkpoint import Ledger, Step, marked
+from spillway.measure.errors import MeasureError
 from spillway.measure.memory import MESSAGE_CHARS, found_stage, memory, predicted_stage
 from spillway.measure.residency import residency
-from spillway.measure.run import MeasureError, Rows, Run
+from spillway.measure.run import Rows, Run
 from spillway.placement.proof import ProofError, RankProof
 from spillway.record import parquet
 from spillway.spec.arm import Arm

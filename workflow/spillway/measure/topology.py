@@ -13,7 +13,8 @@ from spillway.engine.host_rates import MisplacedMemory, host_rates
 from spillway.engine.memory_nodes import Node, last_level_cache_bytes, nodes
 from spillway.engine.server import server_environment
 from spillway.engine.topology import CROSSES_NODES, QUERY_MATRIX, Matrix, gpu_of, read_gpus, read_matrix, show_list
-from spillway.measure.run import MeasureError, Rows, Run, Tables
+from spillway.measure.errors import MeasureError
+from spillway.measure.run import Rows, Run, Tables
 from spillway.placement.host_memory import available_bytes
 from spillway.spec.topology import LinkRates
 
